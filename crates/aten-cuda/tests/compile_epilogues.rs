@@ -30,7 +30,13 @@ fn is_real() -> bool {
 /// A machine with these libraries; that of the program where a real one is asked for, which has to have both of them.
 fn start(libraries: Libraries) -> Option<SimulatedRuntime> {
     let simulated = (!is_real()).then(testkit::simulated_runtime);
-    let is_simulated = simulated.is_some();
+    set(libraries);
+    simulated
+}
+
+/// From now on there are these libraries.
+fn set(libraries: Libraries) {
+    let is_simulated = !is_real();
     match libraries {
         Libraries::Both if is_simulated => blas::set_libraries(Some(testkit::cublas()), Some(testkit::cublaslt())),
         Libraries::Both => blas::set_libraries(cuda_sys::Cublas::load().ok(), cuda_sys::CublasLt::load().ok()),
@@ -38,7 +44,6 @@ fn start(libraries: Libraries) -> Option<SimulatedRuntime> {
         Libraries::CublasAlone => blas::set_libraries(cuda_sys::Cublas::load().ok(), None),
         Libraries::None => blas::set_libraries(None, None),
     }
-    simulated
 }
 
 fn numbers(sizes: &[i64], seed: i64, dtype: DType) -> Tensor {
@@ -267,11 +272,11 @@ fn a_library_that_comes_later_computes_the_operations_one_after_another() {
     let functions: [Function; 2] =
         [|x| Ok(vec![x[0].mm(&x[1])?.add(&x[2])?]), |x| Ok(vec![x[0].mm(&x[1])?.add(&x[3])?])];
     for function in functions {
-        blas::set_libraries(None, None);
+        set(Libraries::None);
         let compiled = compile(function);
         (0..3).for_each(|_| drop(called(&compiled, &x)));
         assert_eq!(compiled.report().programs[0].kernels.len(), 1);
-        blas::set_libraries(Some(testkit::cublas()), Some(testkit::cublaslt()));
+        set(Libraries::Both);
         let expected = function(&x).unwrap();
         assert_eq!(bits(&called(&compiled, &x)[0]), bits(&expected[0]));
     }
@@ -373,6 +378,79 @@ fn sums_that_are_read_several_times_are_written_by_products() {
     let report = &compiled.report().programs[0];
     assert_eq!(refused(report), [("add", None); 3], "{report:?}");
     assert_eq!(report.kernels.len(), 6, "{}", compiled.report());
+}
+
+/// A factor that was copied to lie otherwise is read where it lay; what follows the product is taken along all the same.
+#[test]
+fn copies_for_products_are_left_out() {
+    let cases: [(Function, std::result::Result<usize, Declined>); 10] = [
+        (|x| Ok(vec![x[0].mm(&x[0].t()?.contiguous()?)?.relu()?]), Ok(1)),
+        (|x| Ok(vec![x[0].t()?.contiguous()?.mm(&x[0].copy()?)?]), Ok(1)),
+        (|x| Ok(vec![x[3].bmm(&x[3].transpose(1, 2)?.contiguous()?)?.add(&x[4])?]), Ok(1)),
+        // Batches that lie between the rows, and two products of one copy.
+        (
+            |x| {
+                let copy = x[3].transpose(0, 1)?.contiguous()?;
+                Ok(vec![copy.bmm(&x[5])?, copy.view(&[24, 16])?.narrow(0, 0, 3)?.mm(&x[5].select(0, 0)?)?])
+            },
+            Ok(2),
+        ),
+        // Every third row and every other element, a copy that is a result, one that a kernel reads, one that is computed.
+        (|x| Ok(vec![x[0].as_strided(&[8, 8], &[72, 2], None)?.contiguous()?.mm(&x[2])?]), Err(Declined::Shape)),
+        (|x| Ok(vec![x[0].narrow(1, 1, 8)?.contiguous()?.mm(&x[2])?]), Err(Declined::Shape)),
+        (
+            |x| {
+                let copy = x[2].t()?.contiguous()?;
+                Ok(vec![x[2].mm(&copy)?, copy])
+            },
+            Err(Declined::Read),
+        ),
+        (
+            |x| {
+                let copy = x[2].t()?.contiguous()?;
+                Ok(vec![x[2].mm(&copy)?, copy.add(1)?])
+            },
+            Err(Declined::Read),
+        ),
+        (|x| Ok(vec![x[2].mm(&x[2].mul(2)?.t()?.contiguous()?)?]), Err(Declined::Fused)),
+        (
+            |x| {
+                let copy = x[2].t()?.contiguous()?;
+                x[2].add_(0)?;
+                Ok(vec![x[2].mm(&copy)?])
+            },
+            Err(Declined::Order),
+        ),
+    ];
+    let sizes: [&[i64]; 6] = [&[24, 24], &[24], &[8, 8], &[3, 8, 16], &[8], &[8, 16, 8]];
+    for libraries in [Libraries::Both, Libraries::None] {
+        let _simulated = start(libraries);
+        for (at, (function, wanted)) in cases.iter().enumerate() {
+            let x: Vec<Tensor> =
+                sizes.into_iter().zip(1..).map(|(sizes, seed)| numbers(sizes, seed, DType::F32)).collect();
+            let expected = function(&x).unwrap();
+            let compiled = wide(*function);
+            for _ in 0..3 {
+                for (found, expected) in called(&compiled, &x).iter().zip(&expected) {
+                    assert_eq!((found.sizes(), found.strides()), (expected.sizes(), expected.strides()));
+                    let pairs = floats(found).into_iter().zip(floats(expected));
+                    pairs.for_each(|(found, expected)| assert!((found - expected).abs() < 1e-5, "case {at}"));
+                }
+            }
+            let report = compiled.report();
+            let program = &report.programs[0];
+            let copy = program.copies.iter().find(|copy| copy.refused.is_some()).unwrap_or(&program.copies[0]);
+            let found = copy.refused.map_or(Ok(copy.products), Err);
+            assert_eq!(found, *wanted, "case {at}\n{report}");
+            assert_eq!(copy.saved > 0, wanted.is_ok(), "case {at}\n{report}");
+            let does_products = program.kernels.iter().all(|kernel| kernel.operations.contains(&"matmul"));
+            assert_eq!(does_products, wanted.is_ok(), "case {at}\n{report}");
+            assert!(report.to_string().contains("a copy for") && report.to_html().contains("Copies for products"));
+        }
+    }
+    let _simulated = start(Libraries::Both);
+    let report = same(cases[0].0, &[numbers(&[24, 24], 1, DType::F32)]);
+    assert_eq!(report.copies[0].refused, Some(Declined::Bits), "{report:?}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(crate) enum Follower {
     Gelu,
 }
 
-/// Why a product of a compiled function does not take along what follows it.
+/// Why a product of a compiled function does not take along what follows it, or reads a copy that was made for it.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -69,11 +69,11 @@ pub enum Declined {
     Library,
     /// No kernel does so for matrices of these sizes, or for operands that lie so.
     Shape,
-    /// Somebody else reads the product as well.
+    /// Somebody else reads the product, or the copy, as well.
     Read,
-    /// The operation is part of a kernel that reads the product all the same: nothing would be saved.
+    /// The operation, or the copy, is part of a kernel that moves as many bytes all the same: nothing would be saved.
     Fused,
-    /// Between the product and the operation something is overwritten that one of them reads, or streams are ordered.
+    /// Between the two something is overwritten that one of them reads, or streams are ordered.
     Order,
 }
 

@@ -31,7 +31,7 @@ mod host;
 mod int_mm;
 mod library;
 mod linear;
-mod operand;
+pub(crate) mod operand;
 mod operators;
 mod product;
 mod scaled;

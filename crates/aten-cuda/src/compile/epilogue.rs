@@ -70,7 +70,7 @@ pub(super) fn take_along(graph: &mut Graph, may_widen: bool) -> Vec<EpilogueRepo
 
 /// A product that was written down, of real numbers.
 fn call(node: &Node) -> Option<ProductCall> {
-    let is_plain = node.outputs.len() == 1 && node.views().all(View::is_plain) && node.joined.is_none();
+    let is_plain = node.outputs.len() == 1 && node.views().all(View::is_plain);
     ProductCall::read(node.name, &node.work).filter(|_| is_plain)
 }
 

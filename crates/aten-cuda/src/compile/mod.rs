@@ -26,13 +26,14 @@
 //! else the second time is called each time, and its graphs are found by what they do.
 //!
 //! # Layers
-//! From the lowest up: `graph` (records as nodes and slots), `map` (index maps), `fuse` (what becomes one kernel), `epilogue`
-//! (what products take along),
+//! From the lowest up: `graph` (records as nodes and slots), `map` (index maps), `fuse` (what becomes one kernel), `copies`
+//! (what products read where it lay), `epilogue` (what they take along),
 //! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `plan` (ready to run), `graphed`
 //! (as a CUDA graph), `foldability` (what ends a graph), `guard` (what a program takes for granted), `trace` (from a
 //! function to plans), `entry` (what calls that are alike run), `programs` (which entry a call has), `report` (what came of
 //! it), `picture` (the same as DOT and HTML), this file (compiled functions).
 
+mod copies;
 mod entry;
 mod epilogue;
 mod expression;
@@ -64,6 +65,7 @@ use programs::Programs;
 use trace::Plans;
 
 pub use crate::blas::followed::Declined;
+pub use copies::CopyReport;
 pub use epilogue::EpilogueReport;
 pub use foldability::{Foldability, break_causes, foldabilities, foldability};
 pub use fuse::Kept;

@@ -11,6 +11,7 @@ use kernel_ir::Program;
 use kernel_ir::reduce::Reduction;
 use smallvec::SmallVec;
 
+use super::copies::{self, CopyReport};
 use super::epilogue::{self, EpilogueReport};
 use super::expression::Expression;
 use super::fuse::{Fusion, Kept};
@@ -45,6 +46,7 @@ pub(crate) struct Plan {
     pub(super) unfused: i64,
     pub(super) slots: usize,
     pub(super) kept: Vec<(&'static str, Option<Kept>)>,
+    pub(super) copies: Vec<CopyReport>,
     pub(super) epilogues: Vec<EpilogueReport>,
 }
 
@@ -124,9 +126,10 @@ impl Plan {
     /// The plan of a graph. `stream` is the stream of the call; what goes from one operation to the next within a kernel
     /// may be rounded less often where the plan keeps it wide.
     pub(super) fn of(mut graph: Graph, keeps_wide: bool, stream: &Stream) -> Self {
+        let copies = copies::leave_out(&mut graph, keeps_wide);
         let epilogues = epilogue::take_along(&mut graph, keeps_wide);
         let made = Self::new(&graph, &Fusion::new(&graph, keeps_wide), stream);
-        Self { epilogues, ..made }
+        Self { copies, epilogues, ..made }
     }
 
     fn new(graph: &Graph, fusion: &Fusion, stream: &Stream) -> Self {
@@ -145,10 +148,10 @@ impl Plan {
         let needed = graph.nodes.iter().zip(&fusion.kept).filter(|(_, kept)| **kept != Some(Kept::Dead));
         let unfused = needed.map(|(node, _)| node.moved()).sum();
         let nodes = graph.nodes.iter().map(|node| node.names().len()).sum();
-        let (slots, epilogues) = (graph.slots.len(), Vec::new());
+        let (slots, copies, epilogues) = (graph.slots.len(), Vec::new(), Vec::new());
         let devices: HashSet<_> = graph.nodes.iter().map(|node| node.stream.device_index()).collect();
         let devices = devices.len();
-        Self { steps, places, arenas, new, wanted, written, nodes, devices, unfused, slots, kept, epilogues }
+        Self { steps, places, arenas, new, wanted, written, nodes, devices, unfused, slots, kept, copies, epilogues }
     }
 
     /// Why the plan cannot be a CUDA graph, where it cannot.
@@ -321,6 +324,8 @@ fn operations(graph: &Graph, expression: &Expression<'_>, kernel: &[NodeId]) -> 
 fn alone(graph: &Graph, node: NodeId, stream: &Stream) -> Step {
     let own = &graph.nodes[node];
     let work = match own.work.clone() {
+        // Its call finds the kernel that turns tiles around.
+        Recorded::Elements { .. } if copies::turns_around(own) => StepWork::Call { run: Arc::new(copied) },
         Recorded::Elements { key, program, scalars, sizes } => {
             StepWork::Elements { key, program, scalars, sizes: sizes.to_vec() }
         }
@@ -337,6 +342,11 @@ fn alone(graph: &Graph, node: NodeId, stream: &Stream) -> Step {
         unfused: own.moved(),
         prepared: OnceLock::new(),
     }
+}
+
+/// A copy by the operation.
+fn copied(outputs: &[Tensor], inputs: &[Tensor]) -> Result<()> {
+    outputs.iter().zip(inputs).try_for_each(|(to, from)| to.copy_(from).map(drop))
 }
 
 fn fused(lowered: Lowered, (names, unfused): (Vec<&'static str>, i64), stream: Option<Stream>) -> Step {

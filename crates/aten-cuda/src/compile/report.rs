@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::copies::CopyReport;
 use super::entry::Calls;
 use super::epilogue::EpilogueReport;
 use super::fuse::Kept;
@@ -43,6 +44,8 @@ pub struct ProgramReport {
     pub resized: Vec<GuardFailure>,
     /// Operations whose results were written to memory, with the reason.
     pub kept: Vec<(&'static str, Kept)>,
+    /// Of each copy that products read, whether they read what was copied instead.
+    pub copies: Vec<CopyReport>,
     /// Of each product that an elementwise operation follows, whether it does that along with itself, or why not.
     pub epilogues: Vec<EpilogueReport>,
     /// Bytes of the block of what lives between kernels, on all devices.
@@ -92,6 +95,7 @@ fn program(family: &Family) -> ProgramReport {
         shapes: family.traced,
         resized: family.resized(),
         kept: plans().flat_map(kept).collect(),
+        copies: plans().flat_map(|plan| plan.copies.clone()).collect(),
         epilogues: plans().flat_map(|plan| plan.epilogues.clone()).collect(),
         arena_bytes: plans().flat_map(|plan| &plan.arenas).map(|(_, arena)| arena.bytes).sum(),
         arena_bound: plans().flat_map(|plan| &plan.arenas).map(|(_, arena)| arena.bound).sum(),
@@ -197,6 +201,9 @@ impl fmt::Display for Report {
                     kernel.read, kernel.written
                 )?;
             }
+            for copy in &program.copies {
+                writeln!(f, "  {copy}")?;
+            }
             for epilogue in &program.epilogues {
                 writeln!(f, "  {epilogue}")?;
             }
@@ -229,6 +236,16 @@ impl fmt::Display for Slots<'_> {
     }
 }
 
+impl fmt::Display for CopyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (products, saved) = (self.products, self.saved);
+        match self.refused {
+            None => write!(f, "a copy for {products} products is left out, which saves {saved} bytes"),
+            Some(why) => write!(f, "a copy for {products} products is made: {why}"),
+        }
+    }
+}
+
 impl fmt::Display for EpilogueReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (product, operations) = (self.product, self.operations.join(" + "));
@@ -246,8 +263,8 @@ impl fmt::Display for Declined {
             Self::Operation => "no kernel of a product ends with that",
             Self::Library => "there is cuBLAS without cuBLASLt",
             Self::Shape => "no kernel does that for these sizes, or for operands that lie so",
-            Self::Read => "the product is read elsewhere as well",
-            Self::Fused => "it is part of a kernel that reads the product all the same",
+            Self::Read => "what is between the two is read elsewhere as well",
+            Self::Fused => "it is part of a kernel that moves as many bytes all the same",
             Self::Order => "something is overwritten, or streams are ordered, between the two",
         })
     }
