@@ -267,3 +267,36 @@ fn an_address_that_is_none_is_refused() {
         assert!(matches!(&error, Error::Url { url: named, .. } if named == url), "{url}: {error}");
     }
 }
+
+#[test]
+fn a_process_ends_where_it_is_told_to() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let place = [
+        ("MASTER_ADDR", "127.0.0.1".to_owned()),
+        ("MASTER_PORT", free_port().to_string()),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1".to_owned()),
+        ("TORCH_NCCL_DESYNC_DEBUG", "0".to_owned()),
+    ];
+    let mut children: Vec<Child> = (0..2).map(|rank| start("before", rank, 2, &place)).collect();
+    let mut victim = children.pop().unwrap();
+    let status = children.pop().unwrap().wait().unwrap();
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    assert_eq!(status.signal(), Some(6), "{status}");
+}
+
+#[test]
+fn a_file_that_killed_ranks_left_is_stale() {
+    let path: PathBuf = std::env::temp_dir().join(format!("cuda-dist-killed-{}", std::process::id()));
+    let url = |rank: usize| [(URL, format!("file://{}?rank={rank}&world_size=2", path.display()))];
+    let mut killed = start("collectives", 1, 2, &url(1));
+    while std::fs::metadata(&path).map_or(0, |file| file.len()) < 40 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let error = ProcessGroup::init(&url(1)[0].1, &InitOptions::default()).unwrap_err();
+    assert!(matches!(&error, Error::StaleFile { path: named, .. } if *named == path), "{error}");
+    assert!(error.to_string().contains("rank 1 has come twice"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+}

@@ -36,6 +36,7 @@ impl Watchdog {
         let mut last_beat: Option<Instant> = None;
         loop {
             let is_over = self.inner.is_destroyed();
+            self.look_at_works();
             let is_due = last_beat.is_none_or(|last| last.elapsed() >= self.inner.settings.beat);
             if is_due || is_over {
                 let outcome = self.write_state(is_over).and_then(|()| self.look_at_others());
@@ -47,7 +48,6 @@ impl Watchdog {
             if is_over {
                 return;
             }
-            self.look_at_works();
             thread::sleep(TICK.min(self.inner.settings.beat));
         }
     }
@@ -92,14 +92,16 @@ impl Watchdog {
             while let Some(first) = state.under_way.front()
                 && let Some(outcome) = first.outcome(Duration::ZERO)
             {
-                failed = failed.or(outcome.err());
-                state.completed = first.call.sequence;
+                match outcome {
+                    Ok(()) => state.completed = first.call.sequence,
+                    Err(error) => failed = failed.or(Some(error)),
+                }
                 state.under_way.pop_front();
             }
             let late = state.under_way.front().filter(|work| work.begun.elapsed() >= self.inner.timeout).cloned();
             (failed, late)
         };
-        if self.inner.given_up.get().is_some() {
+        if self.inner.given_up.get().is_some() || self.inner.is_destroyed() {
             return;
         }
         if let Some(error) = failed {

@@ -110,6 +110,10 @@ impl Rendezvous {
 
     /// Meets at the store of rank 0 or of the launcher.
     fn by_tcp(launch: &Launch, options: &RendezvousOptions) -> Result<Self> {
+        if launch.master_port == 0 && launch.world_size > 1 {
+            let problem = "is 0, and the other ranks could not know which port that becomes".to_owned();
+            return Err(Error::Variable { name: "MASTER_PORT".to_owned(), problem });
+        }
         let begin = Instant::now();
         let server = (launch.rank == 0 && !launch.agent_has_store).then(|| listen(launch, options)).transpose()?;
         let host = launch.master_addr.trim_matches(['[', ']']);
@@ -135,7 +139,10 @@ impl Rendezvous {
 
     fn by_file(path: &Path, (rank, world_size): (usize, usize), options: &RendezvousOptions) -> Result<Self> {
         let store = FileStore::open(path, Some(world_size))?;
-        wait_for_all(&store, (rank, world_size), 0, options.timeout, &|| Ok(0))?;
+        wait_for_all(&store, (rank, world_size), 0, options.timeout, &|| Ok(0)).map_err(|error| {
+            let Error::Argument(problem) = error else { return error };
+            Error::StaleFile { path: path.to_owned(), problem }
+        })?;
         Ok(Self { store: Arc::new(store), rank, world_size, local_rank: None, server: None })
     }
 }

@@ -25,7 +25,7 @@ pub struct Limits {
     pub request_bytes: usize,
     /// Bytes of all keys and values: 256 MiB.
     pub store_bytes: usize,
-    /// Clients at a time: 4096.
+    /// Clients at a time: 4096. A rank of a group has three connections.
     pub connections: usize,
     /// Seconds from the beginning of a connection until it has proved that it speaks the protocol, and from the first byte
     /// of a request to the last: 10.
