@@ -37,7 +37,8 @@ fn made_one(op: ReduceOp, values: impl Iterator<Item = i64>) -> i64 {
         ReduceOp::Product => values.fold(1, i64::wrapping_mul),
         ReduceOp::Min => values.min().unwrap(),
         ReduceOp::Max => values.max().unwrap(),
-        _ => values.sum(),
+        ReduceOp::Sum => values.sum(),
+        other => panic!("{other} is none of these"),
     }
 }
 
