@@ -24,8 +24,8 @@
 //! # Ok::<(), cuda_dist::Error>(())
 //! ```
 //!
-//! # Layers
-//! Files and folders, from the lowest up, which is the reading order; each imports only those before it:
+//! # Files
+//! And folders, from the lowest up, which is the reading order; each imports only those before it:
 //!
 //! - `call`: what a rank called
 //! - `report`: what is said of a collective that did not end
