@@ -86,7 +86,8 @@ const TWINS: &str = ".*_64";
 const NO_HALF: &[&str] = &["__CUDA_FP16_H__", "__CUDA_BF16_H__", "__half=unsigned short"];
 
 /// All libraries bound today.
-pub(crate) const LIBRARIES: &[Library] = &[DRIVER, NVML, CUFILE, NVRTC, NVJITLINK, CUBLAS, CUBLASLT, CUSOLVER, CUFFT, NCCL];
+pub(crate) const LIBRARIES: &[Library] =
+    &[DRIVER, NVML, CUFILE, NVRTC, NVJITLINK, CUBLAS, CUBLASLT, CUSOLVER, CUFFT, NCCL];
 
 const DRIVER: Library = Library {
     module: "driver",
