@@ -177,6 +177,24 @@ fn collectives_give_each_rank_its_part() {
 }
 
 #[test]
+fn default_streams_are_those_of_the_communicators_device() {
+    let rig = Devices::new(2);
+    let buffers: Vec<u64> = (0..2).map(|rank| rig.floats(rank, &[1.0])).collect();
+    for name in [0, 1, 2] {
+        rig.group(|rank| {
+            let (buffer, comm) = (at(buffers[rank]), rig.comms[rank]);
+            nccl!(rig, ncclAllReduce(buffer, buffer, 1, F32, SUM, comm, at(name)))
+        })
+        .expect("each device has such a stream");
+        for device in 0..2 {
+            rig.on(device);
+            call!(rig.rig, cuCtxSynchronize()).expect("the work ends");
+        }
+    }
+    assert_eq!([rig.read(0, buffers[0], 1), rig.read(1, buffers[1], 1)], [[8.0], [8.0]]);
+}
+
+#[test]
 fn messages_go_around_and_to_oneself() {
     let rig = Devices::new(3);
     let from: Vec<u64> = (0..3_u8).map(|rank| rig.floats(rank.into(), &[f32::from(rank)])).collect();

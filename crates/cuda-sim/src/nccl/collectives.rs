@@ -8,12 +8,17 @@ use cuda_sys::nccl::types::{ncclComm, ncclDataType_t, ncclRedOp_t, ncclScalarRes
 use super::arithmetic::{Kind, Op};
 use super::exchange::{Asked, What};
 use super::work::Part;
-use super::{Answer, INVALID_ARGUMENT};
+use super::{Answer, INVALID_ARGUMENT, UNHANDLED};
 use crate::call::Call;
 use crate::claim::Ptr;
 
 /// Numbers of operations that a program makes begin here.
 const OWN_OPS: u32 = 5;
+
+/// Names of default streams.
+const STREAM_DEFAULT: u64 = 0;
+const STREAM_LEGACY: u64 = 1;
+const STREAM_PER_THREAD: u64 = 2;
 
 /// What all functions take.
 struct Given {
@@ -83,7 +88,20 @@ impl Call<'_> {
         }
         let asked = Asked { what, count, kind, op };
         let part = Part { asked, input: (given.from.address(), read), output: (given.to.address(), written) };
-        self.take(given.comm.address(), given.stream.address(), part)
+        let stream = self.comm_stream(given)?;
+        self.take(given.comm.address(), stream, part)
+    }
+
+    /// The stream of a call: default streams are those of the communicator's device, whichever is current.
+    fn comm_stream(&mut self, given: &Given) -> Answer<u64> {
+        let context = self.comm(given.comm)?.context;
+        let thread = self.thread;
+        let found = match given.stream.address() {
+            STREAM_DEFAULT | STREAM_LEGACY => self.default_streams(context).map(|defaults| defaults.legacy),
+            STREAM_PER_THREAD => self.per_thread_stream(context, thread),
+            key => Some(key),
+        };
+        found.ok_or_else(|| self.refuse(UNHANDLED, "the device has lost its context"))
     }
 }
 

@@ -150,6 +150,9 @@ impl Exchange {
             return batch;
         }
         self.batches.insert(batch, Batch { rank, open, results: vec![Vec::new(); open], since: Instant::now() });
+        if self.failure.is_some() {
+            return batch;
+        }
         for (part, (asked, bytes)) in parts.into_iter().enumerate() {
             self.last[rank] = Some(asked);
             let came = Came { rank, batch, part, asked, bytes };

@@ -63,6 +63,17 @@ impl Call<'_> {
         answer
     }
 
+    /// What an injected fault makes of the thread's group: a call that fails refuses the group, and an end that fails ends it.
+    pub(crate) fn note_fault_in_group(&mut self, symbol: &'static str, code: u32) {
+        let thread = self.thread;
+        match symbol {
+            "ncclGroupEnd" => drop(self.nccl.groups.remove(&thread)),
+            "ncclGroupStart" => {}
+            _ if symbol.starts_with("nccl") => drop(self.note_refusal(Err::<(), _>(ncclResult_t(code)))),
+            _ => {}
+        }
+    }
+
     /// Takes a checked call: into the thread's group, or as a group of its own.
     pub(super) fn take(&mut self, comm: u64, stream: u64, part: Part) -> Answer {
         let entry = (comm, stream, self.calling, part);
