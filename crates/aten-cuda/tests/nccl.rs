@@ -91,6 +91,22 @@ fn every_dtype_is_moved_and_those_that_can_be_are_added() -> Result<()> {
 }
 
 #[test]
+fn tensors_that_nccl_takes_are_contiguous_and_on_devices_of_their_own() -> Result<()> {
+    let rig = machine(2);
+    let (one, two) = (on(0, &[1.0_f32; 4]).view(&[2, 2])?, on(1, &[1.0_f32; 4]).view(&[2, 2])?);
+    assert!(nccl::is_available(&[&one, &two]) && nccl::is_available(&[]));
+    assert!(!nccl::is_available(&[&one, &one.narrow(0, 0, 1)?]), "one device");
+    assert!(!nccl::is_available(&[&one, &two.t()?]), "gaps");
+    assert!(!nccl::is_available(&[&one, &Tensor::ones(&[2], DType::F32, "cpu")?]), "the host");
+    assert_eq!((nccl::version()?, nccl::loaded_library()?.0.as_str()), ((2, 28, 9), "2.28.9"));
+    nccl::set_library(None);
+    assert!(!nccl::is_available(&[&one, &two]), "no NCCL");
+    drop((one, two));
+    close(rig);
+    Ok(())
+}
+
+#[test]
 fn complex_numbers_are_pairs_of_real_ones() -> Result<()> {
     let rig = machine(2);
     let values = |device: usize, im: f32| on(device, &[Complex32::new(1.0, im), Complex32::new(0.0, 2.0 * im)]);

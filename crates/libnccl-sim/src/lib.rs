@@ -70,14 +70,12 @@ cuda_sim::for_each_nccl_export!(export_functions);
 
 /// `ncclGetErrorString` of the simulated machine.
 #[unsafe(no_mangle)]
-#[expect(non_snake_case, reason = "as the C function has it")]
 pub extern "C" fn ncclGetErrorString(result: ncclResult_t) -> *const c_char {
     cuda_sim::c::ncclGetErrorString(result)
 }
 
 /// `ncclGetLastError` of the simulated machine.
 #[unsafe(no_mangle)]
-#[expect(non_snake_case, reason = "as the C function has it")]
 pub extern "C" fn ncclGetLastError(comm: ncclComm_t) -> *const c_char {
     match driver().and_then(|functions| functions.ncclGetLastError) {
         // SAFETY: the function reads nothing but its machine; the communicator only stands for one.
@@ -88,7 +86,6 @@ pub extern "C" fn ncclGetLastError(comm: ncclComm_t) -> *const c_char {
 
 /// `ncclResetDebugInit` of the simulated machine.
 #[unsafe(no_mangle)]
-#[expect(non_snake_case, reason = "as the C function has it")]
 pub extern "C" fn ncclResetDebugInit() {
     cuda_sim::c::ncclResetDebugInit();
 }
