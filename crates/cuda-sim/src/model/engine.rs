@@ -150,6 +150,11 @@ impl<E> Engine<E> {
         }
     }
 
+    /// Work that waits for nothing but its time, in no order.
+    pub(crate) fn ready(&self) -> impl Iterator<Item = (OpId, &E)> {
+        self.due.iter().filter_map(|&Reverse((_, id))| Some((id, self.effect(id)?)))
+    }
+
     pub(crate) fn is_pending(&self, id: OpId) -> bool {
         self.ops.contains_key(&id)
     }

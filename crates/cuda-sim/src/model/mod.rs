@@ -13,6 +13,7 @@ pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 pub(crate) mod green;
+mod grids;
 pub(crate) mod heaps;
 mod journal;
 pub(crate) mod kernel;
@@ -50,6 +51,7 @@ use self::graph::Graph;
 use self::graph_memory::GraphMemory;
 use self::graphs::{Condition, Exec};
 use self::green::{Green, Part};
+use self::grids::Grids;
 use self::journal::Journal;
 use self::libraries::{Library, LibraryKernel};
 use self::library_work::LibraryFunctions;
@@ -151,6 +153,8 @@ pub(crate) struct State {
     pub(crate) links: BTreeMap<u64, Link>,
     /// What kernels allocate from, by context.
     pub(crate) heaps: BTreeMap<u64, Heap>,
+    /// Kernels that wait for memory to change.
+    pub(crate) grids: Grids,
     pub(crate) vmm: Vmm,
     /// Bytes behind the handles of `vmm`.
     pub(crate) backings: BTreeMap<u64, Arc<Backing>>,
@@ -212,6 +216,7 @@ impl State {
             library_record: Record::default(),
             links: BTreeMap::new(),
             heaps: BTreeMap::new(),
+            grids: Grids::default(),
             vmm: Vmm::default(),
             backings: BTreeMap::new(),
             imports: Vec::new(),
