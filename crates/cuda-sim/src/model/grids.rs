@@ -20,8 +20,10 @@ use super::work::{Effect, Step};
 use crate::codes::LAUNCH_TIMEOUT;
 use crate::report::ReportKind;
 
-/// After how long a kernel that waits looks again, in simulated nanoseconds.
+/// After how long a kernel that waits looks again, in simulated nanoseconds; doubled each time that it looks in vain, so
+/// often.
 const LOOK_AGAIN_NS: u64 = 1_000;
+const DOUBLINGS: u32 = 4;
 
 /// How often the program may wait in vain for kernels that wait before they count as deadlocked.
 const LOOKS_IN_VAIN: u64 = 2_048;
@@ -40,6 +42,8 @@ pub(crate) struct Paused {
     pub(crate) wait: Wait,
     /// Whether it has looked in vain since anything else happened.
     in_vain: bool,
+    /// How often it has looked since it wrote.
+    pub(crate) looks: u32,
 }
 
 /// Kernels that wait.
@@ -75,11 +79,21 @@ impl Grids {
 /// A kernel that goes on later.
 pub(crate) fn paused(
     grid: Grid,
-    (start_ns, number): (u64, u64),
+    (start_ns, number, looks): (u64, u64, u32),
     (name, device, context): (&str, u32, u64),
     wait: Wait,
 ) -> Paused {
-    Paused { grid, start_ns, number, name: name.to_owned(), device, context, wait, in_vain: !wait.wrote }
+    Paused {
+        grid,
+        start_ns,
+        number,
+        name: name.to_owned(),
+        device,
+        context,
+        wait,
+        in_vain: !wait.wrote,
+        looks: if wait.wrote { 0 } else { looks + 1 },
+    }
 }
 
 impl State {
@@ -90,7 +104,8 @@ impl State {
             self.grids.stir();
         }
         let op = due.id;
-        let again_ns = (due.at_ns + LOOK_AGAIN_NS).max(paused.start_ns + paused.grid.time_ns());
+        let patience_ns = LOOK_AGAIN_NS << paused.looks.min(DOUBLINGS);
+        let again_ns = (due.at_ns + patience_ns).max(paused.start_ns + paused.grid.time_ns());
         self.engine.postpone(due, again_ns);
         self.grids.paused.insert(op, paused);
         if self.something_can_happen() {

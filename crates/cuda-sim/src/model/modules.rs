@@ -335,6 +335,7 @@ impl State {
         let own = self.conditions.iter().filter(|(_, condition)| condition.context == home);
         let conditions = own.map(|(&handle, _)| handle).collect();
         let mut view = DeviceView::new(&self.memory, &reachable, &conditions, due.asked).with_heap(heap);
+        let looks = before.as_ref().map_or(0, |paused| paused.looks);
         let mut running = before.map_or_else(|| ptx_sim::Grid::new(grid), |paused| paused.grid);
         running.pass_until(due.at_ns - start_ns);
         let ran = running.turn(grid, &mut view);
@@ -345,7 +346,7 @@ impl State {
         let ran = match ran {
             Ok(Progress::Waits(wait)) => {
                 let of = (launch.kernel.name.as_str(), device, context);
-                Ok(Some(grids::paused(running, (start_ns, number), of, wait)))
+                Ok(Some(grids::paused(running, (start_ns, number, looks), of, wait)))
             }
             Ok(Progress::Ended) => Ok(None),
             Err(failure) => Err(failure),

@@ -5,7 +5,7 @@
 //! only how soon others have their turns depends on it.
 
 /// Readings after which a warp counts as one that waits.
-const READINGS: u32 = 32;
+const READINGS: u32 = 8;
 
 /// What a warp has read since it last wrote to memory that others see, or since its turn began.
 #[derive(Clone, Copy, Debug, Default)]
