@@ -39,6 +39,7 @@
 //! - `graphed`: functions of tensors that are captured and replayed
 //! - `compile`: functions of tensors that are traced, fused and run as few kernels
 //! - `comm`: tensors that go from device to device of one process
+//! - `symmetric`: memory at the same offset on all devices of one process
 //! - `jiterator`: elementwise functions as CUDA C++
 //!
 //! # Invariants
@@ -69,6 +70,7 @@ pub mod raw;
 mod report;
 mod scaler;
 mod storage;
+pub mod symmetric;
 mod tensor;
 
 pub use base::amp_error::AmpError;
