@@ -241,7 +241,7 @@ fn copy(
         return Err(invalid(format!("{bytes} bytes at {place} are not in the region of rank {rank}")));
     }
     let words = region.words(rank, place, bytes, 0);
-    let blocks = bytes.div_ceil(16 * THREADS as usize).clamp(1, 2 * BLOCKS as usize);
+    let blocks = (bytes as u64).div_ceil(16 * u64::from(THREADS)).clamp(1, 2 * BLOCKS);
     // SAFETY: the local part has so many bytes, and so has the region from the place on.
     unsafe { launch.launch(runtime, u32::try_from(blocks).unwrap_or(1), &[region.own(), local], &words)? };
     Ok(())
