@@ -191,8 +191,8 @@ fn a_graph_has_collectives_as_nodes() -> Result<()> {
     let sides = [Stream::new(0, 0)?, Stream::new(1, 0)?];
     let runtime = Runtime::current();
     let mut graphs = [CUDAGraph::new(), CUDAGraph::new()];
-    for device in 0..2 {
-        sides[device].wait_stream(&runtime.streams().current(i32::try_from(device).unwrap())?)?;
+    for (device, side) in sides.iter().enumerate() {
+        side.wait_stream(&runtime.streams().current(i32::try_from(device).unwrap())?)?;
     }
     // Each device has a graph of its own, as each rank has.
     for (rank, comm) in comms.iter().enumerate() {
@@ -302,7 +302,7 @@ fn ranks_of_threads_come_together_by_an_identity() {
     in_threads(&rig, 4, |rank, id| {
         let device = i32::try_from(rank).unwrap();
         let comm = Communicator::init_rank(4, id, rank, device, &Options::default())?;
-        let mine = on(rank, &[rank as u8]);
+        let mine = on(rank, &[u8::try_from(rank).unwrap()]);
         let all = Tensor::zeros(&[4], DType::U8, cuda(rank))?;
         for _ in 0..5 {
             comm.all_gather(&mine, &all)?;
@@ -470,12 +470,19 @@ type Model = Vec<i64>;
 fn combined(all: &[Model], op: ReduceOp) -> Model {
     let ranks = i64::try_from(all.len()).unwrap();
     let column = |index: usize| all.iter().map(move |one| one[index]);
-    let one = |index: usize| match op {
-        ReduceOp::Product => column(index).fold(1, i64::wrapping_mul),
-        ReduceOp::Min => column(index).min().unwrap(),
-        ReduceOp::Max => column(index).max().unwrap(),
-        ReduceOp::Avg => column(index).fold(0, i64::wrapping_add) / ranks,
-        _ => column(index).fold(0, i64::wrapping_add),
+    let sum = |index: usize| column(index).fold(0, i64::wrapping_add);
+    let one = |index: usize| {
+        if op == ReduceOp::Product {
+            column(index).fold(1, i64::wrapping_mul)
+        } else if op == ReduceOp::Min {
+            column(index).min().unwrap()
+        } else if op == ReduceOp::Max {
+            column(index).max().unwrap()
+        } else if op == ReduceOp::Avg {
+            sum(index) / ranks
+        } else {
+            sum(index)
+        }
     };
     (0..all[0].len()).map(one).collect()
 }
