@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aten_cuda::nccl::{self, Communicator, Options, ReduceOp, UniqueId, Using};
 use aten_cuda::{Complex32, DType, Element, Error, NcclError, Tensor};
-use c10_core::{CUDAGraph, CaptureMode, Device, Runtime, Stream};
+use c10_core::{CUDAGraph, CUDAPluggableAllocator, CaptureMode, Device, MemPool, MemPoolOptions, Runtime, Stream};
 use testkit::{CUresult, Config, Fault, ReportKind, SimulatedRuntime};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -191,8 +191,8 @@ fn a_graph_has_collectives_as_nodes() -> Result<()> {
     let sides = [Stream::new(0, 0)?, Stream::new(1, 0)?];
     let runtime = Runtime::current();
     let mut graphs = [CUDAGraph::new(), CUDAGraph::new()];
-    for device in 0..2 {
-        sides[device].wait_stream(&runtime.streams().current(i32::try_from(device).unwrap())?)?;
+    for (device, side) in sides.iter().enumerate() {
+        side.wait_stream(&runtime.streams().current(i32::try_from(device).unwrap())?)?;
     }
     // Each device has a graph of its own, as each rank has.
     for (rank, comm) in comms.iter().enumerate() {
@@ -239,6 +239,49 @@ fn memory_of_a_dropped_tensor_is_not_given_away_before_its_group_ends() -> Resul
     Ok(())
 }
 
+#[test]
+fn tensors_of_a_pool_of_nccls_memory_are_registered_and_go_back() -> Result<()> {
+    let rig = machine(2);
+    let comms = Communicator::init_all(&[0, 1])?;
+    let (runtime, allocator) = (Runtime::current(), CUDAPluggableAllocator::from_resource(nccl::Memory::new()?));
+    let pool = MemPool::with_allocator(&allocator, MemPoolOptions::default())?;
+    let handles = rig.machine().live().library_handles;
+    let of_pool = {
+        let _inside = runtime.mem_pools().enter(&pool, 0)?;
+        Tensor::full(&[100_000], 2, DType::F32, cuda(0))?
+    };
+    assert_eq!(rig.machine().live().library_handles, handles + 1, "a segment of NCCL's");
+    let tensors = [of_pool, Tensor::full(&[100_000], 2, DType::F32, cuda(1))?];
+    let registered = [comms[0].register(&tensors[0])?, comms[1].register(&tensors[1])?];
+    nccl::group(|| (0..2).try_for_each(|rank| comms[rank].all_reduce(&tensors[rank], &tensors[rank], nccl::SUM)))?;
+    assert!(tensors[1].to_vec::<f32>()?.iter().all(|value| *value == 4.0));
+    refused(comms[0].register(&tensors[1]), "a tensor is on device 1, and the communicator on device 0");
+    let none = cause(comms[0].register(&Tensor::zeros(&[0], DType::F32, cuda(0))?));
+    assert!(matches!(none, NcclError::Failed { call: "ncclCommRegister", .. }), "{none}");
+    let calls =
+        |name| rig.machine().library_calls().iter().filter(|call| call.symbol == name && call.status == 0).count();
+    assert_eq!((calls("ncclCommRegister"), calls("ncclCommDeregister")), (2, 0));
+    drop((registered, tensors));
+    assert_eq!(calls("ncclCommDeregister"), 2);
+    drop(pool);
+    runtime.memory().empty_cache()?;
+    assert_eq!((calls("ncclMemAlloc"), calls("ncclMemFree")), (1, 1));
+    // Without memory, the pool says so in torch's words.
+    rig.machine().inject(Fault { call: "ncclMemAlloc", occurrence: 1, code: CUresult(1) });
+    let pool = MemPool::with_allocator(&allocator, MemPoolOptions::default())?;
+    let refused = {
+        let _inside = runtime.mem_pools().enter(&pool, 0)?;
+        Tensor::zeros(&[8], DType::F32, cuda(0)).unwrap_err()
+    };
+    assert!(refused.to_string().contains("out of memory"), "{refused}");
+    nccl::set_library(Some(cuda_sim::nccl_without(&["ncclMemAlloc"])));
+    let old = cause(nccl::Memory::new());
+    assert!(matches!(old, NcclError::TooOld { function: "ncclMemAlloc", .. }), "{old}");
+    drop((pool, allocator, comms, runtime));
+    close(rig);
+    Ok(())
+}
+
 /// Runs a rank in each of several threads.
 fn in_threads(rig: &SimulatedRuntime, ranks: usize, run: impl Fn(usize, &UniqueId) -> Result<()> + Sync) {
     let id = nccl::unique_id().unwrap();
@@ -259,7 +302,7 @@ fn ranks_of_threads_come_together_by_an_identity() {
     in_threads(&rig, 4, |rank, id| {
         let device = i32::try_from(rank).unwrap();
         let comm = Communicator::init_rank(4, id, rank, device, &Options::default())?;
-        let mine = on(rank, &[rank as u8]);
+        let mine = on(rank, &[u8::try_from(rank).unwrap()]);
         let all = Tensor::zeros(&[4], DType::U8, cuda(rank))?;
         for _ in 0..5 {
             comm.all_gather(&mine, &all)?;
@@ -427,12 +470,19 @@ type Model = Vec<i64>;
 fn combined(all: &[Model], op: ReduceOp) -> Model {
     let ranks = i64::try_from(all.len()).unwrap();
     let column = |index: usize| all.iter().map(move |one| one[index]);
-    let one = |index: usize| match op {
-        ReduceOp::Product => column(index).fold(1, i64::wrapping_mul),
-        ReduceOp::Min => column(index).min().unwrap(),
-        ReduceOp::Max => column(index).max().unwrap(),
-        ReduceOp::Avg => column(index).fold(0, i64::wrapping_add) / ranks,
-        _ => column(index).fold(0, i64::wrapping_add),
+    let sum = |index: usize| column(index).fold(0, i64::wrapping_add);
+    let one = |index: usize| {
+        if op == ReduceOp::Product {
+            column(index).fold(1, i64::wrapping_mul)
+        } else if op == ReduceOp::Min {
+            column(index).min().unwrap()
+        } else if op == ReduceOp::Max {
+            column(index).max().unwrap()
+        } else if op == ReduceOp::Avg {
+            sum(index) / ranks
+        } else {
+            sum(index)
+        }
     };
     (0..all[0].len()).map(one).collect()
 }

@@ -18,6 +18,6 @@
 
 pub use aten_cuda::NcclError;
 pub use aten_cuda::nccl::{
-    Communicator, Options, ReduceOp, SUM, UniqueId, Using, all_gather, all_reduce, broadcast, group, is_available,
-    loaded_library, reduce, reduce_scatter, set_library, unique_id, version,
+    Communicator, Memory, Options, ReduceOp, Registration, SUM, UniqueId, Using, all_gather, all_reduce, broadcast,
+    group, is_available, loaded_library, reduce, reduce_scatter, set_library, unique_id, version,
 };

@@ -75,10 +75,13 @@ pub extern "C" fn ncclGetErrorString(result: ncclResult_t) -> *const c_char {
 }
 
 /// `ncclGetLastError` of the simulated machine.
+///
+/// # Safety
+/// - The duties of the C function.
 #[unsafe(no_mangle)]
-pub extern "C" fn ncclGetLastError(comm: ncclComm_t) -> *const c_char {
+pub unsafe extern "C" fn ncclGetLastError(comm: ncclComm_t) -> *const c_char {
     match driver().and_then(|functions| functions.ncclGetLastError) {
-        // SAFETY: the function reads nothing but its machine; the communicator only stands for one.
+        // SAFETY: the caller keeps the duties of the C function, which are those of the one called.
         Some(function) => unsafe { function(comm) },
         None => cuda_sim::c::ncclGetLastError(comm),
     }

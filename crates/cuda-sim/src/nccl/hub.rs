@@ -137,10 +137,10 @@ fn converse(
             *exchange = gatherings().get(identity).and_then(|found| found.exchange.clone());
         }
         let Some(shared) = exchange.as_ref() else {
-            match question {
-                Question::Leave => return Ok(()),
-                _ => message::write_answer(stream, &Outcome::Waiting)?,
+            if question == Question::Leave {
+                return Ok(());
             }
+            message::write_answer(stream, &Outcome::Waiting)?;
             continue;
         };
         let mut found = shared.lock().unwrap_or_else(PoisonError::into_inner);

@@ -71,7 +71,6 @@ fn work(rig: &Devices, rank: usize, ranks: usize) -> Vec<f32> {
 
 #[test]
 #[ignore = "the other tests run it, in processes of its own"]
-#[expect(clippy::print_stdout, reason = "it answers the test that runs it")]
 fn as_a_rank() {
     let told = |name: &str| std::env::var(name).expect("a test has set it");
     let number = |name: &str| told(name).parse::<i32>().expect("a number");
