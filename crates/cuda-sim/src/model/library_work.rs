@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cuda_sys::CUresult;
 use ptx_sim::{Limits, Module, Program};
@@ -61,6 +62,17 @@ impl Touch {
     }
 }
 
+/// Whether work that is due runs now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Run,
+    /// It waits until other work comes to it.
+    Wait {
+        /// Whether it has just come to others that wait.
+        came: bool,
+    },
+}
+
 /// Work of a library.
 pub(crate) trait LibraryWork: fmt::Debug + Send + Sync {
     /// Name for reports.
@@ -69,6 +81,20 @@ pub(crate) trait LibraryWork: fmt::Debug + Send + Sync {
     fn known_touches(&self) -> Vec<Touch>;
     /// All that it touches: addresses may lie in memory.
     fn touches(&self, memory: &Memory) -> Result<Vec<Touch>, BadAddress>;
+    /// Whether it runs, now that it is due; asked again when other work has come. A fault is its own that was injected.
+    fn turn(&self, _op: OpId, _memory: &Memory, _fault: Option<u32>) -> Turn {
+        Turn::Run
+    }
+    /// The name under which faults of work under way are injected.
+    fn fault_name(&self) -> Option<&'static str> {
+        None
+    }
+    /// It will not run, since its context is lost.
+    fn abandon(&self, _op: OpId) {}
+    /// Whether work that waits has waited for so long in real time that it goes on without what it waits for.
+    fn is_overdue(&self, _patience: Duration) -> bool {
+        false
+    }
     /// Does it.
     fn run(&self, memory: &Memory) -> Result<(), BadAddress>;
     /// How long that takes a device, in simulated nanoseconds.
@@ -177,6 +203,45 @@ impl State {
             }
         }
         Ok(work.duration_ns())
+    }
+
+    /// Lets work of a library that is due run, or wait for other work; none where it waits.
+    pub(super) fn take_turn(&mut self, due: Due<Effect>) -> Option<Due<Effect>> {
+        let Some(work) = due.effect.library_work().map(Arc::clone) else { return Some(due) };
+        let fault = work.fault_name().and_then(|name| self.fault_for(name)).map(|code| code.0);
+        let turn = work.turn(due.id, &self.memory, fault);
+        if turn != (Turn::Wait { came: false }) {
+            self.wake_waiting();
+        }
+        if turn == Turn::Run {
+            return Some(due);
+        }
+        self.parked.insert(due.id);
+        self.engine.park(due);
+        None
+    }
+
+    /// Whether work waits for other work to come.
+    pub(crate) fn is_parked(&self, op: OpId) -> bool {
+        self.parked.contains(&op)
+    }
+
+    /// Lets all work look again that waits for other work.
+    pub(crate) fn wake_waiting(&mut self) {
+        for op in std::mem::take(&mut self.parked) {
+            self.engine.wake(op, self.clock_ns);
+        }
+    }
+
+    /// Lets work go on that has waited too long; whether there is any.
+    pub(super) fn wake_overdue(&mut self) -> bool {
+        let patience = self.config.nccl_timeout;
+        let waiting = self.parked.iter().filter_map(|&op| self.engine.effect(op)?.library_work());
+        let is_any = waiting.map(|work| work.is_overdue(patience)).fold(false, |any, overdue| any | overdue);
+        if is_any {
+            self.wake_waiting();
+        }
+        is_any
     }
 
     /// Whether a device reaches a range.

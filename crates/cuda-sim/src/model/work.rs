@@ -239,7 +239,9 @@ pub(crate) enum Step {
 impl State {
     /// Lets the next piece of work finish, if that is not after `limit_ns`.
     pub(crate) fn step(&mut self, limit_ns: u64) -> Step {
-        let Some(due) = self.engine.pop_due(limit_ns) else { return Step::Idle };
+        let Some(due) = self.engine.pop_due(limit_ns) else {
+            return if self.wake_overdue() { Step::Applied } else { Step::Idle };
+        };
         self.clock_ns = self.clock_ns.max(due.at_ns);
         self.bear_blocks();
         if self.usable_context(due.context).is_err() {
@@ -275,6 +277,7 @@ impl State {
             self.engine.complete(due.id, due.at_ns);
             return Step::Applied;
         }
+        let Some(due) = self.take_turn(due) else { return Step::Applied };
         if let Effect::Launch(launch) = &due.effect {
             match self.run_kernel(launch, &due) {
                 Ok(0) => {}
@@ -343,6 +346,10 @@ impl State {
         }
         if let Effect::EndBody { node, .. } = due.effect {
             self.engine.complete(node, due.at_ns);
+        }
+        if let Some(work) = due.effect.library_work() {
+            work.abandon(due.id);
+            self.wake_waiting();
         }
         self.engine.complete(due.id, due.at_ns);
     }
