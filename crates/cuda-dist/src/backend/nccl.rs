@@ -1,0 +1,175 @@
+//! Collectives by NCCL, on devices.
+//!
+//! Rank 0 puts NCCL's identity into the store under the key that PyTorch's process group uses, so that ranks of PyTorch join
+//! the same communicator. Work runs on a stream of the group's own, after what the caller's current stream holds then.
+//!
+//! Invariant: a work's event is recorded behind it on that stream; nothing here waits on the host but for a barrier.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aten_cuda::nccl::{self, Communicator, Options, UniqueId};
+use aten_cuda::{DType, Device, NcclError, Tensor};
+use c10_core::{Event, EventOptions, Runtime, Stream};
+
+use super::{Backend, Operands, Pending};
+use crate::call::{Call, Operation, ReduceOp};
+use crate::error::{Error, Result};
+use crate::store::{PrefixStore, Store};
+
+/// How long one looks away between two looks at an event.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// PyTorch counts the communicators of a group; this is the first.
+const FIRST_COMMUNICATOR: &str = "0";
+
+pub(crate) const NAME: &str = "nccl";
+
+#[derive(Debug)]
+pub(crate) struct NcclBackend {
+    communicator: Communicator,
+    stream: Stream,
+    device: Device,
+}
+
+#[derive(Debug)]
+struct OnStream {
+    event: Event,
+    communicator: Communicator,
+    is_barrier: bool,
+}
+
+fn of_core(error: c10_core::Error) -> Error {
+    Error::from(aten_cuda::Error::from(error))
+}
+
+/// A communicator that was aborted has nothing to say: the group knows why.
+fn of_communicator(error: aten_cuda::Error) -> Error {
+    let has_ended =
+        if let aten_cuda::Error::Nccl(cause) = &error { matches!(**cause, NcclError::Ended { .. }) } else { false };
+    if has_ended { Error::Destroyed } else { Error::from(error) }
+}
+
+impl NcclBackend {
+    /// Joins the ranks that share a store, within the time.
+    pub(crate) fn join(
+        store: Arc<dyn Store>,
+        (rank, size): (usize, usize),
+        device: Device,
+        timeout: Duration,
+    ) -> Result<Self> {
+        let store = PrefixStore::new("cuda/", store);
+        let id = if rank == 0 {
+            let id = nccl::unique_id()?;
+            store.set(FIRST_COMMUNICATOR, id.as_bytes())?;
+            id
+        } else {
+            let bytes = store.get(FIRST_COMMUNICATOR, timeout)?;
+            let problem = || Error::Value {
+                key: "cuda//0".to_owned(),
+                problem: format!("has {} bytes, and NCCL's identity has 128", bytes.len()),
+            };
+            UniqueId::from_bytes(bytes.as_slice().try_into().map_err(|_| problem())?)
+        };
+        let options = Options::default().with_timeout(timeout);
+        let communicator = Communicator::init_rank(size, &id, rank, device, &options)?;
+        let stream = Stream::new(device, 0).map_err(of_core)?;
+        Ok(Self { communicator, stream, device })
+    }
+
+    fn queue(&self, call: &Call, operands: Option<Operands>) -> Result<()> {
+        let comm = &self.communicator;
+        let op = call.reduce.map_or(nccl::ReduceOp::Sum, reduce_op);
+        let root = call.root.unwrap_or(0);
+        let Some(Operands { input, output }) = operands else {
+            let one = Tensor::zeros(&[1], DType::F32, self.device)?;
+            return Ok(comm.all_reduce(&one, &one, nccl::ReduceOp::Sum)?);
+        };
+        Ok(match call.operation {
+            Operation::AllReduce | Operation::Barrier => comm.all_reduce(&input, &output, op)?,
+            Operation::Reduce => comm.reduce(&input, Some(&output), root, op)?,
+            Operation::Broadcast => comm.broadcast(None, &output, root)?,
+            Operation::AllGather => comm.all_gather(&input, &output)?,
+            Operation::ReduceScatter => comm.reduce_scatter(&input, &output, op)?,
+        })
+    }
+}
+
+fn reduce_op(op: ReduceOp) -> nccl::ReduceOp {
+    match op {
+        ReduceOp::Sum => nccl::ReduceOp::Sum,
+        ReduceOp::Product => nccl::ReduceOp::Product,
+        ReduceOp::Min => nccl::ReduceOp::Min,
+        ReduceOp::Max => nccl::ReduceOp::Max,
+        ReduceOp::Avg => nccl::ReduceOp::Avg,
+    }
+}
+
+impl Backend for NcclBackend {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn begin(&self, call: &Call, operands: Option<Operands>) -> Result<Arc<dyn Pending>> {
+        for tensor in operands.iter().flat_map(|operands| [&operands.input, &operands.output]) {
+            if tensor.device() != self.device {
+                let problem =
+                    format!("this rank's device is {}, and the tensor is on {}", self.device, tensor.device());
+                return Err(Error::Unsupported { backend: NAME, problem });
+            }
+        }
+        let event = Runtime::with_current(|runtime| {
+            let current = runtime.streams().current(self.communicator.device())?;
+            self.stream.wait_stream(&current)?;
+            Ok(Event::new(EventOptions::default()))
+        })
+        .map_err(of_core)?;
+        {
+            let _on_stream = Runtime::with_current(|runtime| runtime.streams().guard(&self.stream)).map_err(of_core)?;
+            self.queue(call, operands)?;
+        }
+        event.record(&self.stream).map_err(of_core)?;
+        let is_barrier = call.operation == Operation::Barrier;
+        Ok(Arc::new(OnStream { event, communicator: self.communicator.clone(), is_barrier }))
+    }
+
+    fn abort(&self) {
+        if let Err(error) = self.communicator.abort() {
+            tracing::warn!(%error, "a communicator could not be aborted");
+        }
+    }
+}
+
+impl Pending for OnStream {
+    fn outcome(&self, timeout: Duration) -> Option<Result<()>> {
+        let begin = Instant::now();
+        loop {
+            let is_done = match self.event.query() {
+                Ok(is_done) => is_done,
+                Err(error) => return Some(Err(of_core(error))),
+            };
+            // A communicator that failed ends its work without effect, so that is asked first.
+            if let Err(error) = self.communicator.async_error() {
+                return Some(Err(of_communicator(error)));
+            }
+            if is_done {
+                return Some(Ok(()));
+            }
+            let left = timeout.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return None;
+            }
+            thread::sleep(PAUSE.min(left));
+        }
+    }
+
+    fn order(&self) -> Result<bool> {
+        if self.is_barrier {
+            return Ok(false);
+        }
+        let device = self.communicator.device();
+        Runtime::with_current(|runtime| runtime.streams().current(device)?.wait_event(&self.event)).map_err(of_core)?;
+        Ok(true)
+    }
+}
