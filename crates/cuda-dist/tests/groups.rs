@@ -38,7 +38,7 @@ fn made_one(op: ReduceOp, values: impl Iterator<Item = i64>) -> i64 {
         ReduceOp::Min => values.min().unwrap(),
         ReduceOp::Max => values.max().unwrap(),
         ReduceOp::Sum => values.sum(),
-        other => panic!("{other} is none of these"),
+        other => panic!("{other:?} is none of these"),
     }
 }
 

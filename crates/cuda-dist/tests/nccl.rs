@@ -120,10 +120,8 @@ fn ranks_that_call_different_collectives_are_named() {
         work.exception().unwrap().to_string()
     });
     for text in texts {
-        assert!(
-            text.contains("rank 0 called AllReduce(2 float32, sum), rank 1 called Broadcast(2 float32, root 0)"),
-            "{text}"
-        );
+        assert!(text.contains("rank 0 called AllReduce(2 float32, sum)"), "{text}");
+        assert!(text.contains("rank 1 called Broadcast(2 float32, root 0)"), "{text}");
     }
 }
 

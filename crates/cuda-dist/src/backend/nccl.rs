@@ -14,7 +14,7 @@ use aten_cuda::{DType, Device, NcclError, Tensor};
 use c10_core::{Event, EventOptions, Runtime, Stream};
 
 use super::{Backend, Operands, Pending};
-use crate::call::{Call, Operation, ReduceOp};
+use crate::call::{Call, Operation};
 use crate::error::{Error, Result};
 use crate::store::{PrefixStore, Store};
 
@@ -80,11 +80,11 @@ impl NcclBackend {
 
     fn queue(&self, call: &Call, operands: Option<Operands>) -> Result<()> {
         let comm = &self.communicator;
-        let op = call.reduce.map_or(nccl::ReduceOp::Sum, reduce_op);
+        let op = call.reduce.unwrap_or_default();
         let root = call.root.unwrap_or(0);
         let Some(Operands { input, output }) = operands else {
             let one = Tensor::zeros(&[1], DType::F32, self.device)?;
-            return Ok(comm.all_reduce(&one, &one, nccl::ReduceOp::Sum)?);
+            return Ok(comm.all_reduce(&one, &one, nccl::SUM)?);
         };
         Ok(match call.operation {
             Operation::AllReduce | Operation::Barrier => comm.all_reduce(&input, &output, op)?,
@@ -93,16 +93,6 @@ impl NcclBackend {
             Operation::AllGather => comm.all_gather(&input, &output)?,
             Operation::ReduceScatter => comm.reduce_scatter(&input, &output, op)?,
         })
-    }
-}
-
-fn reduce_op(op: ReduceOp) -> nccl::ReduceOp {
-    match op {
-        ReduceOp::Sum => nccl::ReduceOp::Sum,
-        ReduceOp::Product => nccl::ReduceOp::Product,
-        ReduceOp::Min => nccl::ReduceOp::Min,
-        ReduceOp::Max => nccl::ReduceOp::Max,
-        ReduceOp::Avg => nccl::ReduceOp::Avg,
     }
 }
 

@@ -13,13 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use aten_cuda::nccl::ReduceOp;
 use aten_cuda::{Device, Tensor};
 use c10_core::Runtime;
 
 use crate::backend::nccl::NcclBackend;
 use crate::backend::store::StoreBackend;
 use crate::backend::{Backend, Operands};
-use crate::call::{Call, Operation, ReduceOp};
+use crate::call::{Call, Operation};
 use crate::error::{Error, Result};
 use crate::rendezvous::{Rendezvous, RendezvousOptions};
 use crate::settings::{ErrorHandling, Settings};
