@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aten_cuda::nccl::{self, Communicator, Options, ReduceOp, UniqueId, Using};
 use aten_cuda::{Complex32, DType, Element, Error, NcclError, Tensor};
-use c10_core::{CUDAGraph, CaptureMode, Device, Runtime, Stream};
+use c10_core::{CUDAGraph, CUDAPluggableAllocator, CaptureMode, Device, MemPool, MemPoolOptions, Runtime, Stream};
 use testkit::{CUresult, Config, Fault, ReportKind, SimulatedRuntime};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -86,6 +86,22 @@ fn every_dtype_is_moved_and_those_that_can_be_are_added() -> Result<()> {
         let sum = if dtype == DType::Bool { 1.0 } else { 2.0 };
         assert_eq!(two.to_dtype(DType::F32)?.to_vec::<f32>()?, [sum; 3], "{dtype}");
     }
+    close(rig);
+    Ok(())
+}
+
+#[test]
+fn tensors_that_nccl_takes_are_contiguous_and_on_devices_of_their_own() -> Result<()> {
+    let rig = machine(2);
+    let (one, two) = (on(0, &[1.0_f32; 4]).view(&[2, 2])?, on(1, &[1.0_f32; 4]).view(&[2, 2])?);
+    assert!(nccl::is_available(&[&one, &two]) && nccl::is_available(&[]));
+    assert!(!nccl::is_available(&[&one, &one.narrow(0, 0, 1)?]), "one device");
+    assert!(!nccl::is_available(&[&one, &two.t()?]), "gaps");
+    assert!(!nccl::is_available(&[&one, &Tensor::ones(&[2], DType::F32, "cpu")?]), "the host");
+    assert_eq!((nccl::version()?, nccl::loaded_library()?.0.as_str()), ((2, 28, 9), "2.28.9"));
+    nccl::set_library(None);
+    assert!(!nccl::is_available(&[&one, &two]), "no NCCL");
+    drop((one, two));
     close(rig);
     Ok(())
 }
@@ -219,6 +235,49 @@ fn memory_of_a_dropped_tensor_is_not_given_away_before_its_group_ends() -> Resul
     })?;
     assert_eq!([into[0].to_vec::<f32>()?, into[1].to_vec::<f32>()?], [[7.0; 64], [7.0; 64]]);
     drop((comms, into));
+    close(rig);
+    Ok(())
+}
+
+#[test]
+fn tensors_of_a_pool_of_nccls_memory_are_registered_and_go_back() -> Result<()> {
+    let rig = machine(2);
+    let comms = Communicator::init_all(&[0, 1])?;
+    let (runtime, allocator) = (Runtime::current(), CUDAPluggableAllocator::from_resource(nccl::Memory::new()?));
+    let pool = MemPool::with_allocator(&allocator, MemPoolOptions::default())?;
+    let handles = rig.machine().live().library_handles;
+    let of_pool = {
+        let _inside = runtime.mem_pools().enter(&pool, 0)?;
+        Tensor::full(&[100_000], 2, DType::F32, cuda(0))?
+    };
+    assert_eq!(rig.machine().live().library_handles, handles + 1, "a segment of NCCL's");
+    let tensors = [of_pool, Tensor::full(&[100_000], 2, DType::F32, cuda(1))?];
+    let registered = [comms[0].register(&tensors[0])?, comms[1].register(&tensors[1])?];
+    nccl::group(|| (0..2).try_for_each(|rank| comms[rank].all_reduce(&tensors[rank], &tensors[rank], nccl::SUM)))?;
+    assert!(tensors[1].to_vec::<f32>()?.iter().all(|value| *value == 4.0));
+    refused(comms[0].register(&tensors[1]), "a tensor is on device 1, and the communicator on device 0");
+    let none = cause(comms[0].register(&Tensor::zeros(&[0], DType::F32, cuda(0))?));
+    assert!(matches!(none, NcclError::Failed { call: "ncclCommRegister", .. }), "{none}");
+    let calls =
+        |name| rig.machine().library_calls().iter().filter(|call| call.symbol == name && call.status == 0).count();
+    assert_eq!((calls("ncclCommRegister"), calls("ncclCommDeregister")), (2, 0));
+    drop((registered, tensors));
+    assert_eq!(calls("ncclCommDeregister"), 2);
+    drop(pool);
+    runtime.memory().empty_cache()?;
+    assert_eq!((calls("ncclMemAlloc"), calls("ncclMemFree")), (1, 1));
+    // Without memory, the pool says so in torch's words.
+    rig.machine().inject(Fault { call: "ncclMemAlloc", occurrence: 1, code: CUresult(1) });
+    let pool = MemPool::with_allocator(&allocator, MemPoolOptions::default())?;
+    let refused = {
+        let _inside = runtime.mem_pools().enter(&pool, 0)?;
+        Tensor::zeros(&[8], DType::F32, cuda(0)).unwrap_err()
+    };
+    assert!(refused.to_string().contains("out of memory"), "{refused}");
+    nccl::set_library(Some(cuda_sim::nccl_without(&["ncclMemAlloc"])));
+    let old = cause(nccl::Memory::new());
+    assert!(matches!(old, NcclError::TooOld { function: "ncclMemAlloc", .. }), "{old}");
+    drop((pool, allocator, comms, runtime));
     close(rig);
     Ok(())
 }

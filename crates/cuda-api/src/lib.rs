@@ -32,7 +32,7 @@
 //! [`graphs`], [`green_contexts`]. Beside them [`buffers`] has untyped memory, and [`kernels`] what launches code. As in
 //! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
 //! are in [`torch`], and those of `torch.cuda.tunable` and `torch.cuda.nvtx`, as there, in modules of those names alone
-//! ([`amp`], [`comm`], [`tunable`], [`nvtx`], [`sanitizer`], [`gds`], [`jiterator`]). Beyond torch, [`timeline`] records what the
+//! ([`amp`], [`comm`], [`nccl`], [`tunable`], [`nvtx`], [`sanitizer`], [`gds`], [`jiterator`]). Beyond torch, [`timeline`] records what the
 //! program and the devices did, [`compiler`] compiles functions of tensors (`torch.compile`), [`distributed`] makes groups of processes (`torch.distributed`), and [`expression`] makes kernels of closures and texts.
 //!
 //! # Invariants
@@ -60,6 +60,7 @@ mod hooks;
 pub mod jiterator;
 pub mod kernels;
 pub mod memory;
+pub mod nccl;
 pub mod nvtx;
 mod old;
 mod pointer;

@@ -70,17 +70,18 @@ cuda_sim::for_each_nccl_export!(export_functions);
 
 /// `ncclGetErrorString` of the simulated machine.
 #[unsafe(no_mangle)]
-#[expect(non_snake_case, reason = "as the C function has it")]
 pub extern "C" fn ncclGetErrorString(result: ncclResult_t) -> *const c_char {
     cuda_sim::c::ncclGetErrorString(result)
 }
 
 /// `ncclGetLastError` of the simulated machine.
+///
+/// # Safety
+/// - The duties of the C function.
 #[unsafe(no_mangle)]
-#[expect(non_snake_case, reason = "as the C function has it")]
-pub extern "C" fn ncclGetLastError(comm: ncclComm_t) -> *const c_char {
+pub unsafe extern "C" fn ncclGetLastError(comm: ncclComm_t) -> *const c_char {
     match driver().and_then(|functions| functions.ncclGetLastError) {
-        // SAFETY: the function reads nothing but its machine; the communicator only stands for one.
+        // SAFETY: the caller keeps the duties of the C function, which are those of the one called.
         Some(function) => unsafe { function(comm) },
         None => cuda_sim::c::ncclGetLastError(comm),
     }
@@ -88,7 +89,6 @@ pub extern "C" fn ncclGetLastError(comm: ncclComm_t) -> *const c_char {
 
 /// `ncclResetDebugInit` of the simulated machine.
 #[unsafe(no_mangle)]
-#[expect(non_snake_case, reason = "as the C function has it")]
 pub extern "C" fn ncclResetDebugInit() {
     cuda_sim::c::ncclResetDebugInit();
 }

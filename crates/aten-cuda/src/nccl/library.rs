@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use c10_core::{DeviceIndex, LibraryStream, Runtime};
+use c10_core::{Allocation, DeviceIndex, LibraryStream, Runtime};
 use cuda_sys::nccl::types::{ncclComm, ncclComm_t, ncclConfig_t, ncclUniqueId};
 use cuda_sys::{CallError, Nccl, NcclError as CallFailure, ncclResult_t};
 
@@ -113,6 +113,29 @@ pub(super) fn begin_group(library: &Nccl) -> Result<()> {
 pub(super) fn end_group(library: &Nccl) -> Result<bool> {
     // SAFETY: nothing is passed; what the calls of the group were given is held by the group.
     goes_on(library, ptr::null_mut(), unsafe { library.ncclGroupEnd() })
+}
+
+/// Memory of the current device; its address.
+pub(super) fn allocate(library: &Nccl, bytes: u64) -> Result<u64> {
+    let mut pointer = ptr::null_mut();
+    // SAFETY: the pointer outlives the call.
+    let answer = unsafe { library.ncclMemAlloc(&mut pointer, usize::try_from(bytes).unwrap_or(usize::MAX)) };
+    goes_on(library, ptr::null_mut(), answer)?;
+    Ok(pointer.expose_provenance() as u64)
+}
+
+/// Memory that [`allocate`] has given.
+pub(super) fn allocation(address: u64, bytes: u64, device: DeviceIndex) -> Allocation {
+    // SAFETY: the library has allocated so many bytes there, at the granularity of mapped memory, and nobody else has them.
+    unsafe { Allocation::from_raw(address, bytes, device) }
+}
+
+/// Gives memory back that [`allocate`] has given.
+pub(super) fn free(library: &Nccl, address: u64) -> Result<()> {
+    let pointer = ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0));
+    // SAFETY: the memory was given by this library, and whoever had it has given it back.
+    let answer = unsafe { library.ncclMemFree(pointer) };
+    goes_on(library, ptr::null_mut(), answer).map(drop)
 }
 
 /// The library's communicator.
@@ -244,6 +267,27 @@ impl Handle {
             // SAFETY: as above.
             Function::Recv => unsafe { nccl.ncclRecv(to, count, kind, other, comm, stream) },
         })
+    }
+
+    /// Registers the memory of a tensor; what the registration is known by.
+    pub(super) fn register(&self, tensor: &Tensor) -> Result<usize> {
+        let mut token = ptr::null_mut();
+        let (at, bytes) = (place(Some(tensor)), tensor.nbytes());
+        self.call("ncclCommRegister", |library, comm| {
+            // SAFETY: the communicator is alive; the tensor has so many bytes, and whoever registers it keeps it.
+            unsafe { library.ncclCommRegister(comm, at, bytes, &mut token) }
+        })?;
+        Ok(token.expose_provenance())
+    }
+
+    /// Takes a registration back.
+    pub(super) fn deregister(&self, token: usize) -> Result<()> {
+        let token = ptr::with_exposed_provenance_mut(token);
+        self.call("ncclCommDeregister", |library, comm| {
+            // SAFETY: the communicator is alive, and it was registered with it.
+            unsafe { library.ncclCommDeregister(comm, token) }
+        })
+        .map(drop)
     }
 
     /// A group that it is in begins.

@@ -1,7 +1,8 @@
 //! Collectives by NCCL: of the devices of a process (`torch.cuda.nccl`), and of ranks in several processes.
 //!
 //! Reading order: this file, `communicator` (a rank and what it is asked for), `group` (calls that begin together),
-//! `devices` (torch's functions over the devices of one process), `asked` (what is checked), `library` (NCCL and its calls).
+//! `devices` (torch's functions over the devices of one process), `asked` (what is checked), `library` (NCCL and its calls),
+//! `memory` (memory of NCCL, and buffers that it registers).
 //!
 //! NCCL is found when it is first asked for: by `CUDA_SYS_LIBNCCL`, beside the driver that was chosen, by its soname or in
 //! the folder of its Python package. Nothing else needs it.
@@ -14,6 +15,7 @@ mod communicator;
 mod devices;
 mod group;
 mod library;
+mod memory;
 
 use std::fmt;
 
@@ -26,6 +28,7 @@ use crate::tensor::Tensor;
 pub use communicator::{Communicator, Options};
 pub use devices::{Using, all_gather, all_reduce, broadcast, reduce, reduce_scatter};
 pub use group::group;
+pub use memory::{Memory, Registration};
 
 /// What elements are combined by (`ncclRedOp_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -18,6 +18,7 @@ use super::engine::{Due, OpId};
 use super::kernel::Kernel;
 use super::memory::{BadAddress, Memory};
 use super::modules::{Function, Launch, LaunchAttributes, Parameters, dynamic_shared_of};
+use super::work::{Step, WAIT_ELSEWHERE_INTERVAL_NS};
 use super::{Effect, State};
 use crate::codes::{Answer, ILLEGAL_ADDRESS, INVALID_VALUE};
 use crate::report::ReportKind;
@@ -71,6 +72,8 @@ pub(crate) enum Turn {
         /// Whether it has just come to others that wait.
         came: bool,
     },
+    /// It waits for another process, and looks again.
+    Ask,
 }
 
 /// Work of a library.
@@ -82,7 +85,7 @@ pub(crate) trait LibraryWork: fmt::Debug + Send + Sync {
     /// All that it touches: addresses may lie in memory.
     fn touches(&self, memory: &Memory) -> Result<Vec<Touch>, BadAddress>;
     /// Whether it runs, now that it is due; asked again when other work has come. A fault is its own that was injected.
-    fn turn(&self, _op: OpId, _memory: &Memory, _fault: Option<u32>) -> Turn {
+    fn turn(&self, _op: OpId, _memory: &Memory, _fault: Option<u32>, _patience: Duration) -> Turn {
         Turn::Run
     }
     /// The name under which faults of work under way are injected.
@@ -205,20 +208,27 @@ impl State {
         Ok(work.duration_ns())
     }
 
-    /// Lets work of a library that is due run, or wait for other work; none where it waits.
-    pub(super) fn take_turn(&mut self, due: Due<Effect>) -> Option<Due<Effect>> {
-        let Some(work) = due.effect.library_work().map(Arc::clone) else { return Some(due) };
+    /// Lets work of a library that is due run, or wait for other work.
+    pub(super) fn take_turn(&mut self, due: Due<Effect>) -> Result<Due<Effect>, Step> {
+        let Some(work) = due.effect.library_work().map(Arc::clone) else { return Ok(due) };
         let fault = work.fault_name().and_then(|name| self.fault_for(name)).map(|code| code.0);
-        let turn = work.turn(due.id, &self.memory, fault);
+        let turn = work.turn(due.id, &self.memory, fault, self.config.nccl_timeout);
         if turn != (Turn::Wait { came: false }) {
             self.wake_waiting();
         }
-        if turn == Turn::Run {
-            return Some(due);
+        match turn {
+            Turn::Run => Ok(due),
+            Turn::Wait { .. } => {
+                self.parked.insert(due.id);
+                self.engine.park(due);
+                Err(Step::Applied)
+            }
+            Turn::Ask => {
+                let again_ns = due.at_ns + WAIT_ELSEWHERE_INTERVAL_NS;
+                self.engine.postpone(due, again_ns);
+                Err(Step::Waiting)
+            }
         }
-        self.parked.insert(due.id);
-        self.engine.park(due);
-        None
     }
 
     /// Whether work waits for other work to come.

@@ -21,7 +21,7 @@ use crate::report::ReportKind;
 const WAIT_VALUE_INTERVAL_NS: u64 = 2_000;
 
 /// How often a wait for another process looks again, in simulated nanoseconds.
-const WAIT_ELSEWHERE_INTERVAL_NS: u64 = 20_000;
+pub(super) const WAIT_ELSEWHERE_INTERVAL_NS: u64 = 20_000;
 
 /// How often a body runs at most in one launch; more is taken for a loop without an end.
 const TURNS_MAX: u64 = 1 << 16;
@@ -277,7 +277,10 @@ impl State {
             self.engine.complete(due.id, due.at_ns);
             return Step::Applied;
         }
-        let Some(due) = self.take_turn(due) else { return Step::Applied };
+        let due = match self.take_turn(due) {
+            Ok(due) => due,
+            Err(waits) => return waits,
+        };
         if let Effect::Launch(launch) = &due.effect {
             match self.run_kernel(launch, &due) {
                 Ok(0) => {}

@@ -48,6 +48,11 @@ impl Kind {
         KINDS.get(usize::try_from(number).ok()?).map(|(kind, ..)| *kind)
     }
 
+    /// Its number in the header.
+    pub(super) fn number(self) -> u32 {
+        (0..).zip(KINDS).find(|(_, (kind, ..))| *kind == self).map_or(0, |(number, _)| number)
+    }
+
     pub(super) fn bytes(self) -> u64 {
         KINDS.iter().find(|(kind, ..)| *kind == self).map_or(1, |(_, _, bytes)| *bytes)
     }

@@ -105,6 +105,7 @@ impl Call<'_> {
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "the C function has as many")]
 pub(super) fn all_reduce(
     call: &mut Call<'_>,
     from: Ptr<c_void>,
@@ -118,6 +119,7 @@ pub(super) fn all_reduce(
     call.ask(&Given { from, to, count, kind, op, comm, stream }, |_| Ok(What::AllReduce))
 }
 
+#[expect(clippy::too_many_arguments, reason = "the C function has as many")]
 pub(super) fn reduce(
     call: &mut Call<'_>,
     from: Ptr<c_void>,
@@ -133,6 +135,7 @@ pub(super) fn reduce(
     call.ask(&given, |call| Ok(What::Reduce { root: call.other("root", root, comm)? }))
 }
 
+#[expect(clippy::too_many_arguments, reason = "the C function has as many")]
 pub(super) fn broadcast(
     call: &mut Call<'_>,
     from: Ptr<c_void>,
@@ -172,6 +175,7 @@ pub(super) fn all_gather(
     call.ask(&given, |_| Ok(What::AllGather))
 }
 
+#[expect(clippy::too_many_arguments, reason = "the C function has as many")]
 pub(super) fn reduce_scatter(
     call: &mut Call<'_>,
     from: Ptr<c_void>,

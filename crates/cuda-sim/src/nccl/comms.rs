@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cuda_sys::nccl::types::{ncclComm, ncclComm_t, ncclConfig_t, ncclUniqueId};
 use cuda_sys::ncclResult_t;
 
 use super::exchange::{Exchange, Failure};
+use super::hub::{self, Connection, Identity};
 use super::seat::Seat;
 use super::{Answer, IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, SYSTEM, UNHANDLED};
 use crate::call::Call;
@@ -18,6 +19,12 @@ use crate::claim::{Ptr, handle};
 use crate::model::State;
 use crate::model::engine::OpId;
 use crate::report::ReportKind;
+
+/// Stands for the socket in identities that never leave their machine.
+const LOCAL: &str = "local";
+
+/// How often a rank that waits for others looks whether they have come from other processes.
+const ASK_AGAIN: Duration = Duration::from_millis(1);
 
 /// What marks a configuration as one.
 const MAGIC: u32 = 0xcafe_beef;
@@ -34,7 +41,8 @@ pub(crate) struct Meeting {
 #[derive(Clone, Debug)]
 enum Stage {
     /// It waits for other ranks at a meeting.
-    Joining([u8; 128]),
+    Joining(Identity),
+    /// It has a seat; one in another process may wait for other ranks.
     Ready(Arc<Seat>),
     /// The ranks could not come together.
     Refused(Failure),
@@ -67,7 +75,7 @@ pub(crate) struct Comm {
 struct Newcomer {
     ranks: i32,
     rank: i32,
-    identity: [u8; 128],
+    identity: Identity,
     context: u64,
     retains: bool,
     is_blocking: bool,
@@ -75,19 +83,35 @@ struct Newcomer {
 
 pub(super) fn unique_id(call: &mut Call<'_>, id: Ptr<ncclUniqueId>) -> Answer {
     id.required().map_err(|_| INVALID_ARGUMENT)?;
-    let internal = call.new_identity().map(u8::cast_signed);
+    let Some(name) = hub::name() else {
+        return Err(call.refuse(SYSTEM, "no socket can be made for ranks of other processes"));
+    };
+    let internal = call.new_identity(name).map(u8::cast_signed);
     id.write(ncclUniqueId { internal }).map_err(|_| INVALID_ARGUMENT)
 }
 
 impl State {
-    /// An identity that no other machine gives out.
-    fn new_identity(&mut self) -> [u8; 128] {
+    /// An identity that no other machine gives out: the name of the socket behind which ranks meet, the machine, a number.
+    fn new_identity(&mut self, name: &str) -> Identity {
         self.nccl.identities += 1;
-        let text =
-            format!("cuda-sim-{}-{:x}-{}", std::process::id(), std::ptr::from_ref(self).addr(), self.nccl.identities);
+        let text = format!("{name} {:x} {}", self.address(), self.nccl.identities);
         let mut identity = [0; 128];
         identity[..text.len()].copy_from_slice(text.as_bytes());
         identity
+    }
+
+    /// What tells this machine from others of its process.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// The name of the socket behind which ranks of an identity meet that another machine has made.
+    fn elsewhere(&self, identity: &Identity) -> Option<String> {
+        let text = std::str::from_utf8(identity).ok()?.trim_end_matches('\0');
+        let (name, rest) = text.split_once(' ')?;
+        let (machine, _) = rest.split_once(' ')?;
+        let is_own = machine == format!("{:x}", self.address()) && (name == LOCAL || Some(name) == hub::name());
+        (!is_own).then(|| name.to_owned())
     }
 
     /// The communicator of a handle.
@@ -113,10 +137,17 @@ impl State {
             return Err(INVALID_ARGUMENT);
         };
         let device = self.usable_context(new.context).map_err(|_| UNHANDLED)?.device;
-        self.check_meeting(new, ranks, rank, device)?;
+        let elsewhere = self.elsewhere(&new.identity);
+        let stage = match &elsewhere {
+            Some(name) => Stage::Ready(Arc::new(self.reach(name, &new.identity, ranks, rank)?)),
+            None => {
+                self.check_meeting(new, ranks, rank, device)?;
+                Stage::Joining(new.identity)
+            }
+        };
         let key = self.new_handle();
         let comm = Comm {
-            stage: Stage::Joining(new.identity),
+            stage,
             ranks,
             rank,
             device,
@@ -129,13 +160,34 @@ impl State {
             registered: BTreeMap::new(),
         };
         self.nccl.comms.insert(key, comm);
-        let meeting =
-            self.nccl.meetings.entry(new.identity).or_insert_with(|| Meeting { ranks, came: BTreeMap::new() });
-        meeting.came.insert(rank, key);
-        if meeting.came.len() == ranks {
-            self.begin(&new.identity);
+        if elsewhere.is_none() {
+            let new_meeting = || Meeting { ranks, came: BTreeMap::new() };
+            let meeting = self.nccl.meetings.entry(new.identity).or_insert_with(new_meeting);
+            meeting.came.insert(rank, key);
+            self.try_to_begin(key);
         }
         Ok(key)
+    }
+
+    /// A seat in the process that made an identity.
+    fn reach(&mut self, name: &str, identity: &Identity, ranks: usize, rank: usize) -> Answer<Seat> {
+        let reached = Connection::new(name, identity, ranks, rank);
+        reached.map(Seat::There).map_err(|failure| {
+            self.nccl.last_error = failure.text;
+            failure.status
+        })
+    }
+
+    /// Begins if all ranks of the meeting that a communicator waits at have come, here and from other processes.
+    fn try_to_begin(&mut self, key: u64) {
+        let Some(Stage::Joining(identity)) = self.nccl.comms.get(&key).map(|comm| comm.stage.clone()) else { return };
+        let Some(meeting) = self.nccl.meetings.get(&identity) else { return };
+        let own: Vec<usize> = meeting.came.keys().copied().collect();
+        match hub::others(&identity, meeting.ranks, &own) {
+            Ok(others) if own.len() + others == meeting.ranks => self.begin(&identity, others > 0),
+            Ok(_) => {}
+            Err(text) => self.refuse_meeting(&identity, &Failure { status: INVALID_USAGE, text }),
+        }
     }
 
     /// Refuses who does not fit those that have come.
@@ -157,25 +209,44 @@ impl State {
     }
 
     /// All ranks of a meeting have come.
-    fn begin(&mut self, identity: &[u8; 128]) {
+    fn begin(&mut self, identity: &Identity, has_others: bool) {
         let Some(meeting) = self.nccl.meetings.remove(identity) else { return };
         let exchange = Arc::new(Mutex::new(Exchange::new(meeting.ranks)));
+        if has_others {
+            hub::begin(identity, &exchange);
+        }
         for (rank, key) in meeting.came {
             if let Some(comm) = self.nccl.comms.get_mut(&key) {
-                comm.stage = Stage::Ready(Arc::new(Seat::here(&exchange, rank)));
+                let exchange = Arc::clone(&exchange);
+                comm.stage = Stage::Ready(Arc::new(Seat::Here { exchange, rank, has_others }));
             }
         }
     }
 
-    /// Ends the meeting that a communicator waits at, for all who wait there.
+    /// Ends the waiting of a communicator for other ranks, and of all who wait at the same meeting.
     fn give_up(&mut self, key: u64, after_ms: u128) {
-        let Some(Stage::Joining(identity)) = self.nccl.comms.get(&key).map(|comm| comm.stage.clone()) else { return };
-        let Some(meeting) = self.nccl.meetings.remove(&identity) else { return };
-        let missing: Vec<String> =
-            (0..meeting.ranks).filter(|rank| !meeting.came.contains_key(rank)).map(|rank| rank.to_string()).collect();
-        let text =
-            format!("after {after_ms} ms these of {} ranks have not come: {}", meeting.ranks, missing.join(", "));
-        let failure = Failure { status: SYSTEM, text };
+        let Some(comm) = self.nccl.comms.get_mut(&key) else { return };
+        let ranks = comm.ranks;
+        match comm.stage.clone() {
+            Stage::Joining(identity) => {
+                let Some(meeting) = self.nccl.meetings.get(&identity) else { return };
+                let missing = (0..ranks).filter(|rank| !meeting.came.contains_key(rank)).map(|rank| rank.to_string());
+                let missing = missing.collect::<Vec<_>>().join(", ");
+                let text = format!("after {after_ms} ms these of {ranks} ranks have not come: {missing}");
+                self.refuse_meeting(&identity, &Failure { status: SYSTEM, text });
+            }
+            Stage::Ready(seat) => {
+                seat.leave("has given up");
+                let text = format!("after {after_ms} ms not all of {ranks} ranks have come");
+                comm.stage = Stage::Refused(Failure { status: SYSTEM, text });
+            }
+            Stage::Refused(_) | Stage::Final(_) => {}
+        }
+    }
+
+    /// Refuses all who wait at a meeting.
+    fn refuse_meeting(&mut self, identity: &Identity, failure: &Failure) {
+        let Some(meeting) = self.nccl.meetings.remove(identity) else { return };
         for key in meeting.came.values() {
             if let Some(comm) = self.nccl.comms.get_mut(key) {
                 comm.stage = Stage::Refused(failure.clone());
@@ -190,7 +261,10 @@ impl State {
         match &comm.stage {
             Stage::Joining(_) => Err(progress()),
             Stage::Refused(failure) => Err(failure.clone()),
-            Stage::Ready(seat) => seat.failure().map_or(Ok(()), Err),
+            Stage::Ready(seat) => match seat.is_ready()? {
+                true => seat.failure().map_or(Ok(()), Err),
+                false => Err(progress()),
+            },
             Stage::Final(seat) => match seat.failure() {
                 Some(failure) => Err(failure),
                 None if comm.pending.iter().any(|&op| self.is_pending(op)) => Err(progress()),
@@ -201,6 +275,8 @@ impl State {
 
     /// The seat of a communicator that can be used.
     pub(super) fn seat(&mut self, given: Ptr<ncclComm>) -> Answer<Arc<Seat>> {
+        self.comm(given)?;
+        self.try_to_begin(given.address());
         let stage = self.comm(given)?.stage.clone();
         if let Err(Failure { status, text }) = self.standing(given.address()) {
             self.nccl.last_error = text;
@@ -241,9 +317,14 @@ impl Call<'_> {
     pub(super) fn finish_joining(&mut self, key: u64) -> Answer {
         let (begun, patience) = (Instant::now(), self.config.nccl_timeout);
         let joins = |state: &State| state.standing(key).is_err_and(|failure| failure.status == IN_PROGRESS);
-        self.wait_until(|state| !joins(state) || begun.elapsed() > patience);
-        if joins(self) {
-            self.give_up(key, patience.as_millis());
+        while joins(self) {
+            self.try_to_begin(key);
+            if begun.elapsed() > patience {
+                self.give_up(key, patience.as_millis());
+            }
+            // Ranks of other processes do not wake this one.
+            let asked = Instant::now();
+            self.wait_until(|state| !joins(state) || asked.elapsed() > ASK_AGAIN);
         }
         let standing = self.standing(key);
         standing.map_err(|failure| {
@@ -329,7 +410,7 @@ pub(super) fn init_all(call: &mut Call<'_>, comms: Ptr<ncclComm_t>, count: i32, 
         }
         list.push(device);
     }
-    let identity = call.new_identity();
+    let identity = call.new_identity(LOCAL);
     let ranks = i32::try_from(count).unwrap_or(i32::MAX);
     for (index, device) in list.into_iter().enumerate() {
         let context = call.retain_primary(device).map_err(|_| UNHANDLED)?;
@@ -385,6 +466,7 @@ pub(super) fn abort(call: &mut Call<'_>, given: Ptr<ncclComm>) -> Answer {
 pub(super) fn async_error(call: &mut Call<'_>, given: Ptr<ncclComm>, error: Ptr<ncclResult_t>) -> Answer {
     call.comm(given)?;
     error.required().map_err(|_| INVALID_ARGUMENT)?;
+    call.try_to_begin(given.address());
     call.poll();
     let status = match call.standing(given.address()) {
         Ok(()) => ncclResult_t::ncclSuccess,

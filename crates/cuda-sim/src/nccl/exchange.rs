@@ -159,7 +159,11 @@ impl Exchange {
             match asked.what {
                 What::Send { peer } => self.line(rank, peer).sent.push_back(came),
                 What::Recv { peer } => self.line(peer, rank).awaited.push_back(came),
-                _ => {
+                What::AllReduce
+                | What::Reduce { .. }
+                | What::Broadcast { .. }
+                | What::AllGather
+                | What::ReduceScatter => {
                     let number = self.counts[rank];
                     self.counts[rank] += 1;
                     self.collectives.entry(number).or_default().push(came);

@@ -2,7 +2,7 @@
 //!
 //! Reading order: `exports` (the functions), `general` (versions and texts), `comms` (communicators), `group` (groups of
 //! calls), `collectives` (what is asked for), `work` (a batch on a stream), `seat`, `exchange` (where ranks meet),
-//! `arithmetic`, `memory`.
+//! `arithmetic`, `hub` and `message` (ranks in several processes), `memory`.
 //!
 //! Ranks meet when their work is due on the device, as on hardware. Where NCCL would hang, because ranks call different
 //! things, never come or have gone, the communicator fails: the work ends without effect, `ncclCommGetAsyncError` answers,
@@ -22,7 +22,9 @@ mod exchange;
 mod exports;
 mod general;
 mod group;
+mod hub;
 mod memory;
+mod message;
 mod seat;
 mod work;
 

@@ -83,7 +83,7 @@ impl LibraryWork for Batch {
         Ok(self.known_touches())
     }
 
-    fn turn(&self, op: OpId, memory: &Memory, fault: Option<u32>) -> Turn {
+    fn turn(&self, op: OpId, memory: &Memory, fault: Option<u32>, patience: Duration) -> Turn {
         if let Some(code) = fault {
             self.seat.fail(ncclResult_t(code), &format!("{} failed on its device: a fault was injected", self.name));
         }
@@ -103,7 +103,8 @@ impl LibraryWork for Batch {
                 (batch, true)
             }
         };
-        progress.ready = match self.seat.outcome(batch) {
+        progress.ready = match self.seat.outcome(batch, patience) {
+            Outcome::Waiting if self.seat.asks() => return Turn::Ask,
             Outcome::Waiting => return Turn::Wait { came },
             Outcome::Done(results) => Some(results),
             Outcome::Failed(_) => None,

@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "calls C functions")]
 
 #[macro_use]
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::ffi::{CStr, c_void};
@@ -30,6 +31,8 @@ macro_rules! nccl {
         unsafe { $rig.library.$function($($argument),*) }
     };
 }
+
+mod processes;
 
 /// A device address as a pointer.
 fn at<P>(address: u64) -> *mut P {
