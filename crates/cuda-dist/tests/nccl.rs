@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use aten_cuda::{Device, Tensor, nccl};
+use c10_core::{CUDAGraph, CaptureMode, Stream};
 use cuda_dist::{BackendKind, Error, HashStore, InitOptions, PrefixStore, ProcessGroup, ReduceOp, Settings, Store};
 
 const DEVICES: usize = 4;
@@ -134,5 +135,26 @@ fn tensors_of_other_devices_are_refused() {
         let host = Tensor::from_slice(&[1.0_f32], &[1]).unwrap();
         assert!(matches!(group.broadcast(&host, 0), Err(Error::Unsupported { backend: "nccl", .. })));
         group.barrier().unwrap().wait().unwrap();
+    });
+}
+
+#[test]
+fn a_captured_collective_runs_with_each_replay() {
+    ranks(2, Duration::from_secs(60), |group| {
+        let rank = group.rank();
+        let tensor = on(rank, &[rank as f32 + 1.0]);
+        let side = Stream::new(Device::cuda(i32::try_from(rank).unwrap()), 0).unwrap();
+        let _current = side.guard();
+        side.synchronize().unwrap();
+        let mut graph = CUDAGraph::new();
+        graph.capture_begin(None, CaptureMode::ThreadLocal).unwrap();
+        group.all_reduce(&tensor, ReduceOp::Sum).unwrap().wait().unwrap();
+        graph.capture_end().unwrap();
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [rank as f32 + 1.0], "nothing has run yet");
+        for _ in 0..2 {
+            graph.replay().unwrap();
+            group.barrier().unwrap().wait().unwrap();
+        }
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [6.0]);
     });
 }

@@ -3,9 +3,11 @@
 //! Rank 0 puts NCCL's identity into the store under the key that PyTorch's process group uses, so that ranks of PyTorch join
 //! the same communicator. Work runs on a stream of the group's own, after what the caller's current stream holds then.
 //!
+//! While the current stream is captured, work is a node of its graph instead, and runs there.
+//!
 //! Invariant: a work's event is recorded behind it on that stream; nothing here waits on the host but for a barrier.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,27 +30,65 @@ pub(crate) const NAME: &str = "nccl";
 
 #[derive(Debug)]
 pub(crate) struct NcclBackend {
-    communicator: Communicator,
+    shared: Arc<Shared>,
     stream: Stream,
     device: Device,
+}
+
+/// What works and the backend have in common.
+#[derive(Debug)]
+struct Shared {
+    communicator: Communicator,
+    /// Why it failed. A communicator says so once, and later only that it has ended.
+    failure: Mutex<Option<Error>>,
+}
+
+impl Shared {
+    /// Asks the communicator whether it has failed.
+    fn check(&self) -> Result<()> {
+        // Locked before it is asked, so that nobody hears of the end before the reason is kept.
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        self.communicator.async_error().map_err(|error| first_of(&mut failure, error))
+    }
+
+    /// The error of a call, or why the communicator had failed before it.
+    fn of_call(&self, error: aten_cuda::Error) -> Error {
+        first_of(&mut self.failure.lock().unwrap_or_else(PoisonError::into_inner), error)
+    }
+}
+
+/// Keeps the first failure. A communicator that has ended is said to have failed so, or has nothing to say where it was
+/// aborted: the group knows why.
+fn first_of(failure: &mut Option<Error>, error: aten_cuda::Error) -> Error {
+    let is =
+        |kind: fn(&NcclError) -> bool| if let aten_cuda::Error::Nccl(cause) = &error { kind(cause) } else { false };
+    if is(|cause| matches!(cause, NcclError::Ended { .. })) {
+        return failure.clone().unwrap_or(Error::Destroyed);
+    }
+    let is_failure = is(|cause| matches!(cause, NcclError::Failed { .. }));
+    let error = Error::from(error);
+    if is_failure { failure.get_or_insert(error).clone() } else { error }
 }
 
 #[derive(Debug)]
 struct OnStream {
     event: Event,
-    communicator: Communicator,
+    shared: Arc<Shared>,
     is_barrier: bool,
+}
+
+/// A collective that is a node of a graph now.
+#[derive(Debug)]
+struct Captured;
+
+impl Pending for Captured {
+    fn outcome(&self, _timeout: Duration) -> Option<Result<()>> {
+        Some(Ok(()))
+    }
 }
 
 fn of_core(error: c10_core::Error) -> Error {
     Error::from(aten_cuda::Error::from(error))
-}
-
-/// A communicator that was aborted has nothing to say: the group knows why.
-fn of_communicator(error: aten_cuda::Error) -> Error {
-    let has_ended =
-        if let aten_cuda::Error::Nccl(cause) = &error { matches!(**cause, NcclError::Ended { .. }) } else { false };
-    if has_ended { Error::Destroyed } else { Error::from(error) }
 }
 
 impl NcclBackend {
@@ -75,24 +115,24 @@ impl NcclBackend {
         let options = Options::default().with_timeout(timeout);
         let communicator = Communicator::init_rank(size, &id, rank, device, &options)?;
         let stream = Stream::new(device, 0).map_err(of_core)?;
-        Ok(Self { communicator, stream, device })
+        Ok(Self { shared: Arc::new(Shared { communicator, failure: Mutex::default() }), stream, device })
     }
 
-    fn queue(&self, call: &Call, operands: Option<Operands>) -> Result<()> {
-        let comm = &self.communicator;
+    fn queue(&self, call: &Call, operands: Option<Operands>) -> aten_cuda::Result<()> {
+        let comm = &self.shared.communicator;
         let op = call.reduce.unwrap_or_default();
         let root = call.root.unwrap_or(0);
         let Some(Operands { input, output }) = operands else {
             let one = Tensor::zeros(&[1], DType::F32, self.device)?;
-            return Ok(comm.all_reduce(&one, &one, nccl::SUM)?);
+            return comm.all_reduce(&one, &one, nccl::SUM);
         };
-        Ok(match call.operation {
-            Operation::AllReduce | Operation::Barrier => comm.all_reduce(&input, &output, op)?,
-            Operation::Reduce => comm.reduce(&input, Some(&output), root, op)?,
-            Operation::Broadcast => comm.broadcast(None, &output, root)?,
-            Operation::AllGather => comm.all_gather(&input, &output)?,
-            Operation::ReduceScatter => comm.reduce_scatter(&input, &output, op)?,
-        })
+        match call.operation {
+            Operation::AllReduce | Operation::Barrier => comm.all_reduce(&input, &output, op),
+            Operation::Reduce => comm.reduce(&input, Some(&output), root, op),
+            Operation::Broadcast => comm.broadcast(None, &output, root),
+            Operation::AllGather => comm.all_gather(&input, &output),
+            Operation::ReduceScatter => comm.reduce_scatter(&input, &output, op),
+        }
     }
 }
 
@@ -109,23 +149,26 @@ impl Backend for NcclBackend {
                 return Err(Error::Unsupported { backend: NAME, problem });
             }
         }
-        let event = Runtime::with_current(|runtime| {
-            let current = runtime.streams().current(self.communicator.device())?;
-            self.stream.wait_stream(&current)?;
-            Ok(Event::new(EventOptions::default()))
-        })
-        .map_err(of_core)?;
+        let current = Runtime::with_current(|runtime| runtime.streams().current(self.shared.communicator.device()));
+        let current = current.map_err(of_core)?;
+        if current.is_capturing().map_err(of_core)? {
+            // A node of the graph has no end of its own; it is in order where it was called.
+            self.queue(call, operands).map_err(|error| self.shared.of_call(error))?;
+            return Ok(Arc::new(Captured));
+        }
+        self.stream.wait_stream(&current).map_err(of_core)?;
+        let event = Event::new(EventOptions::default());
         {
             let _on_stream = Runtime::with_current(|runtime| runtime.streams().guard(&self.stream)).map_err(of_core)?;
-            self.queue(call, operands)?;
+            self.queue(call, operands).map_err(|error| self.shared.of_call(error))?;
         }
         event.record(&self.stream).map_err(of_core)?;
         let is_barrier = call.operation == Operation::Barrier;
-        Ok(Arc::new(OnStream { event, communicator: self.communicator.clone(), is_barrier }))
+        Ok(Arc::new(OnStream { event, shared: Arc::clone(&self.shared), is_barrier }))
     }
 
     fn abort(&self) {
-        if let Err(error) = self.communicator.abort() {
+        if let Err(error) = self.shared.communicator.abort() {
             tracing::warn!(%error, "a communicator could not be aborted");
         }
     }
@@ -140,8 +183,8 @@ impl Pending for OnStream {
                 Err(error) => return Some(Err(of_core(error))),
             };
             // A communicator that failed ends its work without effect, so that is asked first.
-            if let Err(error) = self.communicator.async_error() {
-                return Some(Err(of_communicator(error)));
+            if let Err(error) = self.shared.check() {
+                return Some(Err(error));
             }
             if is_done {
                 return Some(Ok(()));
@@ -158,7 +201,7 @@ impl Pending for OnStream {
         if self.is_barrier {
             return Ok(false);
         }
-        let device = self.communicator.device();
+        let device = self.shared.communicator.device();
         Runtime::with_current(|runtime| runtime.streams().current(device)?.wait_event(&self.event)).map_err(of_core)?;
         Ok(true)
     }
