@@ -40,6 +40,7 @@
 //! - `compile`: functions of tensors that are traced, fused and run as few kernels
 //! - `nccl`: collectives by NCCL, of the devices of a process and of ranks in several
 //! - `comm`: tensors that go from device to device of one process
+//! - `symmetric`: memory at the same offset on all devices of one process
 //! - `jiterator`: elementwise functions as CUDA C++
 //!
 //! # Invariants
@@ -71,6 +72,7 @@ pub mod raw;
 mod report;
 mod scaler;
 mod storage;
+pub mod symmetric;
 mod tensor;
 
 pub use base::amp_error::AmpError;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cuda_sys::{CUresult, CudaVersion};
 
 use crate::model::profile;
+use crate::topology::Topology;
 
 /// What is looked for in kernels beside what they compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct Config {
     pub(crate) capacity_bytes: u64,
     pub(crate) virtual_memory: bool,
     pub(crate) peer_access: bool,
+    pub(crate) topology: Option<Topology>,
+    pub(crate) stalls: bool,
     pub(crate) strict: bool,
     pub(crate) late_events: bool,
     pub(crate) launch_blocking: bool,
@@ -75,6 +78,8 @@ impl Default for Config {
             capacity_bytes: profile::TOTAL_MEMORY_BYTES,
             virtual_memory: true,
             peer_access: true,
+            topology: None,
+            stalls: true,
             strict: false,
             late_events: false,
             launch_blocking: false,
@@ -134,6 +139,26 @@ impl Config {
     pub fn peer_access(mut self, has: bool) -> Self {
         self.peer_access = has;
         self
+    }
+
+    /// How the devices are connected: how long copies between them take and which wait for each other.
+    #[must_use]
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.topology = Some(topology);
+        self
+    }
+
+    /// Whether work begins after latencies that only the seed knows, as it does unless this says otherwise. Without, all
+    /// work begins as soon as what it waits for is done, and simulated time is the sum of what is modelled.
+    #[must_use]
+    pub fn stalls(mut self, stalls: bool) -> Self {
+        self.stalls = stalls;
+        self
+    }
+
+    /// Whether one device reaches the memory of another.
+    pub(crate) fn reaches(&self, one: u32, other: u32) -> bool {
+        self.peer_access && self.topology.as_ref().is_none_or(|topology| topology.reaches(one, other))
     }
 
     /// Whether misuse that hardware would not notice is an error instead of only a report.

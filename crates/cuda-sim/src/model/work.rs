@@ -12,7 +12,7 @@ use super::engine::{Due, OpId, Timing};
 use super::graph::{self, Conditional, ConditionalKind};
 use super::library_work::LibraryWork;
 use super::memory::{BadAddress, Endpoint, Fill, Location, Look, Source, Stretch, Transfer};
-use super::modules::{Launch, kind_of};
+use super::modules::{Launch, Ran, kind_of};
 use super::shared::SharedEvent;
 use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT};
 use crate::report::ReportKind;
@@ -265,6 +265,9 @@ impl State {
             self.engine.postpone(due, again_ns);
             return Step::Waiting;
         }
+        if !matches!(due.effect, Effect::Launch(_)) {
+            self.grids.stir();
+        }
         if let Effect::Conditional(node) = &due.effect {
             self.begin_body(due.id, due.context, Arc::clone(node), 0);
             return Step::Applied;
@@ -283,8 +286,10 @@ impl State {
         };
         if let Effect::Launch(launch) = &due.effect {
             match self.run_kernel(launch, &due) {
-                Ok(0) => {}
-                Ok(rest_ns) => {
+                Ok(Ran::Waits(paused)) => return self.pause_kernel(due, *paused),
+                Ok(Ran::Over(0)) => {}
+                Ok(Ran::Over(rest_ns)) => {
+                    self.grids.stir();
                     let until_ns = due.at_ns + rest_ns;
                     self.engine.postpone(Due { effect: Effect::Nothing, ..due }, until_ns);
                     return Step::Applied;
@@ -294,6 +299,7 @@ impl State {
         } else if let Err(code) = self.apply(&due) {
             self.lose_context(due.context, code);
         }
+        self.grids.stir();
         self.engine.complete(due.id, due.at_ns);
         Step::Applied
     }
@@ -341,6 +347,8 @@ impl State {
 
     /// Work of a lost context ends without effect, but what waits for it must see it end.
     fn abandon(&mut self, due: &Due<Effect>) {
+        self.grids.take(due.id);
+        self.grids.stir();
         if let Effect::Record { event, serial } = due.effect {
             self.reach_event(event, serial, due.at_ns);
         }
@@ -360,6 +368,7 @@ impl State {
     /// A function of the program has returned.
     pub(crate) fn finish_host_work(&mut self, done: &DueHostWork) {
         self.engine.complete(done.op, self.clock_ns);
+        self.grids.stir();
         self.overdue.remove(&done.context);
     }
 
