@@ -15,7 +15,8 @@ const DEVICES: usize = 4;
 fn machine() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let config = testkit::Config::default().devices(DEVICES as u32).nccl_timeout(Duration::from_secs(60));
+        let config =
+            testkit::Config::default().devices(u32::try_from(DEVICES).unwrap()).nccl_timeout(Duration::from_secs(60));
         testkit::make_default(config).unwrap();
         nccl::set_library(Some(cuda_sim::nccl()));
     });
