@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("dense-factors", &[]),
     ("aten-cuda", &["c10-core", "cuda-sys", "dense-factors", "kernel-ir"]),
     ("cuda-storage", &["aten-cuda", "c10-core", "cuda-sys"]),
-    ("cuda-dist", &["aten-cuda"]),
+    ("cuda-dist", &["aten-cuda", "c10-core"]),
     ("cuda-api", &["aten-cuda", "c10-core", "cuda-dist", "cuda-storage", "memory-viz"]),
     ("memory-viz", &[]),
     ("trace-replay", &["c10-core", "memory-viz"]),

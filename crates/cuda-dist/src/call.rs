@@ -5,26 +5,7 @@
 use std::fmt;
 
 use aten_cuda::DType;
-
-/// How the values of ranks become one: torch's `ReduceOp`.
-///
-/// ```
-/// assert_eq!(cuda_dist::ReduceOp::Sum.to_string(), "sum");
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReduceOp {
-    /// The sum.
-    Sum,
-    /// The product.
-    Product,
-    /// The least value.
-    Min,
-    /// The greatest value.
-    Max,
-    /// The sum, divided by the number of ranks.
-    Avg,
-}
+use aten_cuda::nccl::ReduceOp;
 
 const REDUCE_OPS: [(ReduceOp, &str); 5] = [
     (ReduceOp::Sum, "sum"),
@@ -34,11 +15,9 @@ const REDUCE_OPS: [(ReduceOp, &str); 5] = [
     (ReduceOp::Avg, "avg"),
 ];
 
-impl fmt::Display for ReduceOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = REDUCE_OPS.iter().find(|(op, _)| op == self).map_or("", |(_, name)| name);
-        f.write_str(name)
-    }
+/// How values become one, in a word.
+fn reduce_name(op: ReduceOp) -> &'static str {
+    REDUCE_OPS.iter().find(|(known, _)| *known == op).map_or("another", |(_, name)| name)
 }
 
 /// A collective.
@@ -139,7 +118,7 @@ impl Call {
         if self.sizes != other.sizes {
             return Some(format!("the sizes are {:?} and {:?}", self.sizes, other.sizes));
         }
-        let words = |what: Option<ReduceOp>| what.map_or_else(|| "none".to_owned(), |what| what.to_string());
+        let words = |what: Option<ReduceOp>| what.map_or("none", reduce_name);
         if self.reduce != other.reduce {
             return Some(format!("the reductions are {} and {}", words(self.reduce), words(other.reduce)));
         }
@@ -151,7 +130,7 @@ impl Call {
     pub(crate) fn to_line(&self) -> String {
         let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();
         let dtype = self.dtype.as_deref().unwrap_or("-");
-        let reduce = self.reduce.map_or_else(|| "-".to_owned(), |reduce| reduce.to_string());
+        let reduce = self.reduce.map_or("-", reduce_name);
         let root = self.root.map_or_else(|| "-".to_owned(), |root| root.to_string());
         format!("{} {} {dtype} {} {reduce} {root}", self.sequence, self.operation, sizes.join(","))
     }
@@ -189,8 +168,8 @@ impl fmt::Display for Call {
             write!(f, " of {dtype} {:?}", self.sizes)?;
         }
         match (self.reduce, self.root) {
-            (Some(reduce), Some(root)) => write!(f, " ({reduce}, root {root})"),
-            (Some(reduce), None) => write!(f, " ({reduce})"),
+            (Some(reduce), Some(root)) => write!(f, " ({}, root {root})", reduce_name(reduce)),
+            (Some(reduce), None) => write!(f, " ({})", reduce_name(reduce)),
             (None, Some(root)) => write!(f, " (root {root})"),
             (None, None) => Ok(()),
         }
@@ -218,7 +197,9 @@ impl fmt::Display for Ranks<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Call, Operation, ReduceOp};
+    use aten_cuda::nccl::ReduceOp;
+
+    use super::{Call, Operation};
 
     #[test]
     fn a_line_reads_back_as_the_call() {

@@ -1,7 +1,7 @@
 //! Groups of processes with CUDA devices: what `torch.distributed` is above NCCL.
 //!
 //! Ranks meet at a [`Store`] ([`Rendezvous`]; `torchrun`, `mpirun` and Slurm say who they are), and form a [`ProcessGroup`],
-//! whose collectives give [`Work`] to wait for. A watch-dog ends what does not end by itself, and says who is missing.
+//! whose collectives, by NCCL or by the store, give [`Work`] to wait for. A watch-dog ends what does not end by itself, and says who is missing.
 //!
 //! ```
 //! # testkit::make_default(testkit::Config::default()).unwrap();
@@ -51,7 +51,8 @@ mod report;
 mod settings;
 mod store;
 
-pub use call::{Call, Operation, ReduceOp};
+pub use aten_cuda::nccl::ReduceOp;
+pub use call::{Call, Operation};
 pub use error::{Error, Result};
 pub use group::{BackendKind, InitOptions, ProcessGroup, Work};
 pub use rendezvous::{Launch, Rendezvous, RendezvousOptions};

@@ -33,13 +33,14 @@ type Step = (u8, usize, usize, u8);
 const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max];
 
 fn made_one(op: ReduceOp, values: impl Iterator<Item = i64>) -> i64 {
-    match op {
-        ReduceOp::Product => values.fold(1, i64::wrapping_mul),
-        ReduceOp::Min => values.min().unwrap(),
-        ReduceOp::Max => values.max().unwrap(),
-        ReduceOp::Sum => values.sum(),
-        other => panic!("{other} is none of these"),
-    }
+    let values: Vec<i64> = values.collect();
+    let of: fn(&[i64]) -> i64 = [
+        |values: &[i64]| values.iter().sum(),
+        |values: &[i64]| values.iter().copied().fold(1, i64::wrapping_mul),
+        |values: &[i64]| *values.iter().min().unwrap(),
+        |values: &[i64]| *values.iter().max().unwrap(),
+    ][OPS.iter().position(|known| *known == op).unwrap()];
+    of(&values)
 }
 
 /// What a rank gives in a step.

@@ -60,7 +60,7 @@ fn collectives(group: &ProcessGroup) -> Result<(), Error> {
     for (op, first) in expected.into_iter().chain([(ReduceOp::Avg, all(1.0).sum::<f32>() / size)]) {
         let tensor = own()?;
         group.all_reduce(&tensor, op)?.wait()?;
-        assert_eq!(tensor.to_vec::<f32>()?[0], first, "{op}");
+        assert_eq!(tensor.to_vec::<f32>()?[0], first, "{op:?}");
     }
     let tensor = own()?;
     group.broadcast(&tensor, 1)?.wait()?;

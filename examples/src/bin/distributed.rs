@@ -1,28 +1,42 @@
 //! Ranks that torchrun, mpirun, Slurm or Kubernetes started: they meet, sum a tensor, and wait for each other. Ranks of
 //! PyTorch may be among them: they meet in the same store.
 //!
+//! With `--nccl` the tensor is on the device of the rank's number on its host, and NCCL sums it. Ranks of PyTorch take part
+//! that run `examples/torch/distributed.py`.
+//!
 //! With `--torch-keys` rank 0 also sets `from-rust` in the store and waits for `from-torch`, which a rank of PyTorch sets.
 
 use std::error::Error;
 use std::io::Write as _;
 use std::time::Duration;
 
-use cuda_api::distributed::{InitOptions, ProcessGroup, ReduceOp, Rendezvous};
+use cuda_api::distributed::{BackendKind, InitOptions, ProcessGroup, ReduceOp, Rendezvous};
 use cuda_api::torch;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout();
-    let options = InitOptions::default();
+    let mut options = InitOptions::default();
+    let is_nccl = std::env::args().any(|arg| arg == "--nccl");
+    if is_nccl {
+        options.backend = BackendKind::Nccl;
+    }
     if std::env::args().any(|arg| arg == "--torch-keys") {
         return exchange_keys(&options, &mut out);
     }
     let group = ProcessGroup::init("env://", &options)?;
     let (rank, size) = (group.rank(), group.size());
-    let tensor = torch::full(&[3], rank as f64 + 1.0, torch::float32, "cpu")?;
+    let device =
+        if is_nccl { format!("cuda:{}", std::env::var("LOCAL_RANK").unwrap_or_default()) } else { "cpu".to_owned() };
+    let tensor = torch::full(&[3], rank as f64 + 1.0, torch::float32, device.trim_end_matches(':'))?;
     group.all_reduce(&tensor, ReduceOp::Sum)?.wait()?;
     let expected = (size * (size + 1) / 2) as f32;
     assert_eq!(tensor.to_vec::<f32>()?, [expected; 3]);
-    group.monitored_barrier(Duration::from_secs(60), true)?;
+    // Ranks of PyTorch know no monitored barrier of ours.
+    if is_nccl {
+        group.barrier()?.wait()?;
+    } else {
+        group.monitored_barrier(Duration::from_secs(60), true)?;
+    }
     writeln!(out, "rank {rank} of {size}: the sum is {expected}")?;
     group.destroy()?;
     Ok(())

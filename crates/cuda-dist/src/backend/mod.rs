@@ -2,6 +2,7 @@
 //!
 //! Invariant: a backend decides nothing about time: the group's watch-dog does, and ends what is under way by `abort`.
 
+pub(crate) mod nccl;
 pub(crate) mod store;
 
 use std::fmt::Debug;
@@ -36,4 +37,9 @@ pub(crate) trait Backend: Send + Sync + Debug {
 pub(crate) trait Pending: Send + Sync + Debug {
     /// Waits for its end, for at most so long; `None` where it has not come.
     fn outcome(&self, timeout: Duration) -> Option<Result<()>>;
+
+    /// Has the caller's current stream wait for it; false where only the host can.
+    fn order(&self) -> Result<bool> {
+        Ok(false)
+    }
 }

@@ -15,9 +15,10 @@ use std::thread;
 use std::time::Duration;
 
 use aten_cuda::Tensor;
+use aten_cuda::nccl::ReduceOp;
 
 use super::{Backend, Operands, Pending};
-use crate::call::{Call, Operation, ReduceOp};
+use crate::call::{Call, Operation};
 use crate::error::{Error, Result};
 use crate::store::Store;
 
@@ -203,7 +204,7 @@ impl Ranks {
 
     /// What all ranks gave, made one in the order of the ranks.
     fn reduced(&self, call: &Call, like: &Tensor) -> Result<Tensor> {
-        let reduce = call.reduce.unwrap_or(ReduceOp::Sum);
+        let reduce = call.reduce.unwrap_or_default();
         let mut whole = self.given(call, 0, like)?;
         for rank in 1..self.size {
             let next = self.given(call, rank, like)?;
@@ -212,6 +213,10 @@ impl Ranks {
                 ReduceOp::Product => whole.mul(&next)?,
                 ReduceOp::Min => whole.minimum(&next)?,
                 ReduceOp::Max => whole.maximum(&next)?,
+                _ => {
+                    let problem = format!("it does not know {reduce:?}");
+                    return Err(Error::Unsupported { backend: NAME, problem });
+                }
             };
         }
         Ok(if reduce == ReduceOp::Avg { whole.div(self.size.cast_signed() as i64)? } else { whole })

@@ -13,11 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use aten_cuda::Tensor;
+use aten_cuda::nccl::ReduceOp;
+use aten_cuda::{Device, Tensor};
+use c10_core::Runtime;
 
+use crate::backend::nccl::NcclBackend;
 use crate::backend::store::StoreBackend;
 use crate::backend::{Backend, Operands};
-use crate::call::{Call, Operation, ReduceOp};
+use crate::call::{Call, Operation};
 use crate::error::{Error, Result};
 use crate::rendezvous::{Rendezvous, RendezvousOptions};
 use crate::settings::{ErrorHandling, Settings};
@@ -35,6 +38,8 @@ pub use work::Work;
 pub enum BackendKind {
     /// The store itself: tensors of the host, up to 8 MiB each. For barriers and for small values.
     Store,
+    /// NCCL: tensors of one device for each rank, on streams.
+    Nccl,
 }
 
 /// How a group is made: the arguments of torch's `init_process_group`.
@@ -49,6 +54,9 @@ pub enum BackendKind {
 pub struct InitOptions {
     /// What moves the values.
     pub backend: BackendKind,
+    /// The device of this rank, for [`BackendKind::Nccl`]: where it is not said, that of the rank's number on its host
+    /// (`LOCAL_RANK`) where that is known, or the current one.
+    pub device: Option<Device>,
     /// How long a collective may take: ten minutes, as in torch.
     pub timeout: Duration,
     /// The name of the group, by which its keys are apart from those of others: torch's first group is `0`.
@@ -63,6 +71,7 @@ impl Default for InitOptions {
     fn default() -> Self {
         Self {
             backend: BackendKind::Store,
+            device: None,
             timeout: Duration::from_secs(600),
             name: "0".to_owned(),
             rendezvous: RendezvousOptions::default(),
@@ -160,7 +169,10 @@ impl ProcessGroup {
     pub fn init(url: &str, options: &InitOptions) -> Result<Self> {
         let met = Rendezvous::meet(url, &options.rendezvous)?;
         let store = met.group_store(&options.name);
-        let mut group = Self::with_store(store, met.rank, met.world_size, options)?;
+        let local = || met.local_rank.and_then(|rank| i32::try_from(rank).ok()).map(Device::cuda);
+        let device = options.device.or_else(local);
+        let options = InitOptions { device, ..options.clone() };
+        let mut group = Self::with_store(store, met.rank, met.world_size, &options)?;
         group.server = met.server;
         Ok(group)
     }
@@ -176,6 +188,10 @@ impl ProcessGroup {
         let settings = options.settings.map_or_else(Settings::from_env, Ok)?;
         let backend: Box<dyn Backend> = match options.backend {
             BackendKind::Store => Box::new(StoreBackend::new(store.duplicate()?, rank, size)?),
+            BackendKind::Nccl => {
+                let device = options.device.map_or_else(current_device, Ok)?;
+                Box::new(NcclBackend::join(store.duplicate()?, (rank, size), device, options.timeout)?)
+            }
         };
         let inner = Arc::new(Inner {
             rank,
@@ -234,6 +250,7 @@ impl ProcessGroup {
             call,
             begun: Instant::now(),
             pending,
+            blocking: self.inner.settings.blocking_wait,
             verdict: OnceLock::new(),
         });
         state.under_way.push_back(Arc::clone(&shared));
@@ -398,6 +415,11 @@ impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+fn current_device() -> Result<Device> {
+    let device = Runtime::with_current(Runtime::current_device).map_err(aten_cuda::Error::from)?;
+    Ok(Device::cuda(device))
 }
 
 fn missing(rank: usize, world_size: usize, missing: Vec<usize>, waited: Duration) -> Error {

@@ -37,6 +37,8 @@ pub(super) struct Shared {
     pub(super) call: Call,
     pub(super) begun: Instant,
     pub(super) pending: Arc<dyn Pending>,
+    /// Waiting is done on the host, also where streams could be ordered.
+    pub(super) blocking: bool,
     /// Why it ended without the backend.
     pub(super) verdict: OnceLock<Error>,
 }
@@ -59,11 +61,19 @@ impl Work {
         &self.shared.call
     }
 
-    /// Waits for the end. The group's time-out bounds it.
+    /// Waits for the end. On the backend `nccl` that is as in torch: the current stream of the device waits, and the host
+    /// goes on, but for a barrier or with `TORCH_NCCL_BLOCKING_WAIT`; what fails then is in [`Self::exception`], and in what
+    /// is called next. Elsewhere the host waits. The group's time-out bounds it.
     ///
     /// # Errors
     /// Why it failed: ranks that did not call it, that called something else, or that gave up, each named.
     pub fn wait(&self) -> Result<()> {
+        if let Some(outcome) = self.shared.outcome(Duration::ZERO) {
+            return outcome;
+        }
+        if !self.shared.blocking && self.shared.pending.order()? {
+            return Ok(());
+        }
         loop {
             if let Some(outcome) = self.shared.outcome(SLICE) {
                 return outcome;

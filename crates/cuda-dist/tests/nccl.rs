@@ -1,0 +1,161 @@
+//! Groups over the simulated NCCL: a thread for each rank, with a device of its own on one simulated machine.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::{Arc, Once};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aten_cuda::{Device, Tensor, nccl};
+use c10_core::{CUDAGraph, CaptureMode, Stream};
+use cuda_dist::{BackendKind, Error, HashStore, InitOptions, PrefixStore, ProcessGroup, ReduceOp, Settings, Store};
+
+const DEVICES: usize = 4;
+
+/// The machine of all tests of this program.
+fn machine() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let config =
+            testkit::Config::default().devices(u32::try_from(DEVICES).unwrap()).nccl_timeout(Duration::from_secs(60));
+        testkit::make_default(config).unwrap();
+        nccl::set_library(Some(cuda_sim::nccl()));
+    });
+}
+
+/// Runs each rank on a thread of its own, and a device; what they found.
+fn ranks<T: Send>(size: usize, timeout: Duration, rank: impl Fn(ProcessGroup) -> T + Sync) -> Vec<T> {
+    machine();
+    let store = HashStore::new();
+    let settings = Settings { beat: Duration::from_millis(20), ..Settings::default() };
+    thread::scope(|scope| {
+        let start = |number: usize| {
+            let part = PrefixStore::new("0/", Arc::new(PrefixStore::new("default_pg", Arc::new(store.clone()))));
+            let options = InitOptions {
+                backend: BackendKind::Nccl,
+                device: Some(Device::cuda(i32::try_from(number).unwrap())),
+                timeout,
+                settings: Some(settings),
+                ..InitOptions::default()
+            };
+            let rank = &rank;
+            scope.spawn(move || rank(ProcessGroup::with_store(Arc::new(part), number, size, &options).unwrap()))
+        };
+        let threads: Vec<_> = (0..size).map(start).collect();
+        let found = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let id = store.get("default_pg/0//cuda//0", Duration::ZERO).unwrap();
+        assert_eq!(id.len(), 128, "where PyTorch looks for NCCL's identity");
+        found
+    })
+}
+
+fn on(rank: usize, values: &[f32]) -> Tensor {
+    let length = i64::try_from(values.len()).unwrap();
+    Tensor::from_slice(values, &[length]).unwrap().to_device(Device::cuda(i32::try_from(rank).unwrap())).unwrap()
+}
+
+#[test]
+fn devices_compute_together_in_the_order_of_streams() {
+    ranks(DEVICES, Duration::from_secs(60), |group| {
+        let (rank, size) = (group.rank(), group.size());
+        let value = rank as f32 + 1.0;
+        assert_eq!(group.backend(), "nccl");
+        // What is read was written by the current stream just before, and what is written is read by it just after.
+        let tensor = on(rank, &[value; 4]).mul(10).unwrap();
+        group.all_reduce(&tensor, ReduceOp::Sum).unwrap().wait().unwrap();
+        assert_eq!(tensor.add(1).unwrap().to_vec::<f32>().unwrap(), [101.0; 4]);
+        let tensor = on(rank, &[value]);
+        group.broadcast(&tensor, 2).unwrap().wait().unwrap();
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [3.0]);
+        let tensor = on(rank, &[value]);
+        group.reduce(&tensor, 1, ReduceOp::Max).unwrap().wait().unwrap();
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [if rank == 1 { size as f32 } else { value }]);
+        let gathered = on(rank, &[0.0; DEVICES]);
+        group.all_gather_into_tensor(&gathered, &on(rank, &[value])).unwrap().wait().unwrap();
+        assert_eq!(gathered.to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0]);
+        let part = on(rank, &[0.0]);
+        group.reduce_scatter_tensor(&part, &gathered, ReduceOp::Avg).unwrap().wait().unwrap();
+        assert_eq!(part.to_vec::<f32>().unwrap(), [value]);
+        group.barrier().unwrap().wait().unwrap();
+        group.destroy().unwrap();
+    });
+}
+
+#[test]
+fn a_rank_that_does_not_call_is_named() {
+    let begin = Instant::now();
+    let texts = ranks(2, Duration::from_millis(800), |group| {
+        group.barrier().unwrap().wait().unwrap();
+        if group.rank() == 1 {
+            thread::sleep(Duration::from_secs(2));
+            return String::new();
+        }
+        let work = group.all_reduce(&on(0, &[1.0]), ReduceOp::Sum).unwrap();
+        // Only streams are ordered by this.
+        work.wait().unwrap();
+        while !work.is_completed() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let Some(Error::Timeout(report)) = work.exception() else { panic!("{:?}", work.exception()) };
+        assert_eq!(report.missing(), [1]);
+        assert!(group.barrier().is_err(), "the group was given up");
+        report.to_string()
+    });
+    assert!(texts[0].contains("rank 0: all_reduce #2 of float32 [1] (sum) did not end"), "{}", texts[0]);
+    assert!(texts[0].contains("rank 1 last called barrier #1, which is done there"), "{}", texts[0]);
+    assert!(begin.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn ranks_that_call_different_collectives_are_named() {
+    let texts = ranks(2, Duration::from_secs(20), |group| {
+        let tensor = on(group.rank(), &[1.0, 2.0]);
+        let work =
+            if group.rank() == 0 { group.all_reduce(&tensor, ReduceOp::Sum) } else { group.broadcast(&tensor, 0) };
+        let work = match work {
+            Ok(work) => work,
+            Err(error) => return error.to_string(),
+        };
+        let begin = Instant::now();
+        while !work.is_completed() && begin.elapsed() < Duration::from_secs(30) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        work.exception().unwrap().to_string()
+    });
+    for text in texts {
+        assert!(text.contains("rank 0 called AllReduce(2 float32, sum)"), "{text}");
+        assert!(text.contains("rank 1 called Broadcast(2 float32, root 0)"), "{text}");
+    }
+}
+
+#[test]
+fn tensors_of_other_devices_are_refused() {
+    ranks(2, Duration::from_secs(60), |group| {
+        let other = on(1 - group.rank(), &[1.0]);
+        let error = group.all_reduce(&other, ReduceOp::Sum).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { backend: "nccl", .. }), "{error}");
+        let host = Tensor::from_slice(&[1.0_f32], &[1]).unwrap();
+        assert!(matches!(group.broadcast(&host, 0), Err(Error::Unsupported { backend: "nccl", .. })));
+        group.barrier().unwrap().wait().unwrap();
+    });
+}
+
+#[test]
+fn a_captured_collective_runs_with_each_replay() {
+    ranks(2, Duration::from_secs(60), |group| {
+        let rank = group.rank();
+        let tensor = on(rank, &[rank as f32 + 1.0]);
+        let side = Stream::new(Device::cuda(i32::try_from(rank).unwrap()), 0).unwrap();
+        let _current = side.guard();
+        side.synchronize().unwrap();
+        let mut graph = CUDAGraph::new();
+        graph.capture_begin(None, CaptureMode::ThreadLocal).unwrap();
+        group.all_reduce(&tensor, ReduceOp::Sum).unwrap().wait().unwrap();
+        graph.capture_end().unwrap();
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [rank as f32 + 1.0], "nothing has run yet");
+        for _ in 0..2 {
+            graph.replay().unwrap();
+            group.barrier().unwrap().wait().unwrap();
+        }
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [6.0]);
+    });
+}
