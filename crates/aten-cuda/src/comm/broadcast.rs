@@ -100,12 +100,12 @@ fn send(tensor: &Tensor, to: &[&Tensor]) -> Result<()> {
 }
 
 /// Whether the current stream of a device is captured. A graph waits for no streams but those of its own capture.
-fn is_any_capturing(devices: &[Option<DeviceIndex>]) -> Result<bool> {
+pub(super) fn is_any_capturing(devices: &[Option<DeviceIndex>]) -> Result<bool> {
     devices.iter().flatten().try_fold(false, |any, &device| Ok(any || current(device)?.is_capturing()?))
 }
 
 /// Whether all devices reach each other's memory.
-fn all_reach_each_other(devices: &[Option<DeviceIndex>]) -> Result<bool> {
+pub(super) fn all_reach_each_other(devices: &[Option<DeviceIndex>]) -> Result<bool> {
     c10_core::Runtime::with_current(|runtime| {
         for &one in devices.iter().flatten() {
             for &other in devices.iter().flatten() {
