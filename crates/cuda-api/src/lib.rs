@@ -32,9 +32,10 @@
 //! [`graphs`], [`green_contexts`]. Beside them [`buffers`] has untyped memory, and [`kernels`] what launches code. As in
 //! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
 //! are in [`torch`], and those of `torch.cuda.tunable` and `torch.cuda.nvtx`, as there, in modules of those names alone
-//! ([`amp`], [`comm`], [`tunable`], [`nvtx`], [`sanitizer`], [`gds`], [`jiterator`]). [`symmetric`] has memory that all devices of a
-//! process reach at the same offset, and sums by it. Beyond torch, [`timeline`] records what the
-//! program and the devices did, [`compiler`] compiles functions of tensors (`torch.compile`), and [`expression`] makes kernels of closures and texts.
+//! ([`amp`], [`comm`], [`nccl`], [`tunable`], [`nvtx`], [`sanitizer`], [`gds`], [`jiterator`]). Beyond torch, [`timeline`]
+//! records what the program and the devices did, [`compiler`] compiles functions of tensors (`torch.compile`),
+//! [`symmetric`] has memory that all devices of a process reach at the same offset, [`distributed`] makes groups of
+//! processes (`torch.distributed`), and [`expression`] makes kernels of closures and texts.
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -50,6 +51,7 @@ pub mod buffers;
 pub mod comm;
 pub mod compiler;
 pub mod device;
+pub mod distributed;
 pub mod expression;
 mod figures;
 pub mod gds;
@@ -60,6 +62,7 @@ mod hooks;
 pub mod jiterator;
 pub mod kernels;
 pub mod memory;
+pub mod nccl;
 pub mod nvtx;
 mod old;
 mod pointer;

@@ -1,6 +1,7 @@
 //! How a simulated machine is set up.
 
 use std::fmt;
+use std::time::Duration;
 
 use cuda_sys::{CUresult, CudaVersion};
 
@@ -56,6 +57,7 @@ pub struct Config {
     pub(crate) keeps_prints: bool,
     pub(crate) faults: Vec<Fault>,
     pub(crate) other_processes: Vec<(u32, u64)>,
+    pub(crate) nccl_timeout: Duration,
 }
 
 /// Steps of all threads of a launch together, likewise.
@@ -63,6 +65,9 @@ const LAUNCH_STEPS: u64 = 1 << 38;
 
 /// Steps of a thread after which its launch took too long, unless another number is set.
 const KERNEL_STEPS: u64 = 1 << 24;
+
+/// How long collectives wait for ranks that do not come, unless another time is set.
+const NCCL_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Default for Config {
     fn default() -> Self {
@@ -87,6 +92,7 @@ impl Default for Config {
             keeps_prints: false,
             faults: Vec::new(),
             other_processes: Vec::new(),
+            nccl_timeout: NCCL_TIMEOUT,
         }
     }
 }
@@ -237,11 +243,20 @@ impl Config {
         self
     }
 
+    /// How long in real time a collective waits for ranks that do not come, and a communicator for those that do not join,
+    /// until the simulated NCCL lets it fail; 30 seconds at first.
+    #[must_use]
+    pub fn nccl_timeout(mut self, time: Duration) -> Self {
+        self.nccl_timeout = time;
+        self
+    }
+
     /// The configuration that the environment asks for.
     ///
     /// `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION` (`12.2` or `12020`), `CUDA_SIM_MEMORY` (bytes of
     /// each device), `CUDA_SIM_VIRTUAL_MEMORY`, `CUDA_SIM_PEER_ACCESS`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
-    /// (`symbol:occurrence:code`, separated by commas) and `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas).
+    /// (`symbol:occurrence:code`, separated by commas), `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas) and
+    /// `CUDA_SIM_NCCL_TIMEOUT` (milliseconds).
     /// `CUDA_LAUNCH_BLOCKING` and `CUDA_MODULE_LOADING` are the real driver's variables, and read as it reads them.
     ///
     /// # Errors
@@ -364,6 +379,11 @@ const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        variable: "CUDA_SIM_NCCL_TIMEOUT",
+        expected: "a number of milliseconds",
+        read: |config, text| text.parse().ok().map(|time| config.nccl_timeout = Duration::from_millis(time)),
+    },
+    Setting {
         variable: "CUDA_SIM_PROCESSES",
         expected: "pid:bytes of other processes, separated by commas",
         read: |config, text| {
@@ -424,7 +444,8 @@ fn parse_version(text: &str) -> Option<CudaVersion> {
 /// One call that is answered with an error instead of being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Symbol of the function, for example `cuMemAlloc_v2`.
+    /// Symbol of the function, for example `cuMemAlloc_v2`; `ncclAsync` for the work of NCCL on a device, which fails under
+    /// way.
     pub call: &'static str,
     /// Which call of that function fails, counted from 1 at the moment the fault is injected.
     pub occurrence: u64,
@@ -444,6 +465,8 @@ impl Fault {
             crate::CUBLASLT_EXPORTS,
             crate::CUSOLVER_EXPORTS,
             crate::CUFFT_EXPORTS,
+            crate::NCCL_EXPORTS,
+            &[crate::nccl::ASYNC],
         ];
         let others = libraries.into_iter().flatten().copied();
         let call = driver.chain(others).find(|known| *known == symbol)?;

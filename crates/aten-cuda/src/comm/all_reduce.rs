@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use c10_core::{DeviceIndex, Event, Runtime};
 
-use super::broadcast::{all_reach_each_other, is_any_capturing};
+use super::broadcast::all_reach_each_other;
 use super::device_of;
 use super::pattern::{LinkModel, Pattern, Step, steps};
 use super::reduce::reduce_to;
-use super::transfer::{Lane, copy, with_lanes};
+use super::transfer::{Lane, copy, is_any_capturing, with_lanes};
 use crate::base::comm_error::CommError;
 use crate::base::error::Result;
 use crate::tensor::{Context, Tensor, empty_strided};
@@ -42,7 +42,7 @@ pub fn all_reduce_(tensors: &[&Tensor], pattern: Pattern) -> Result<()> {
             return Ok(());
         }
         let named: Vec<Option<DeviceIndex>> = devices.iter().copied().map(Some).collect();
-        if is_any_capturing(&named)? || !all_reach_each_other(&named)? {
+        if is_any_capturing(devices.iter().copied())? || !all_reach_each_other(&named)? {
             return by_one_device(tensors, devices[0]);
         }
         let (order, worst) = ordered(&devices)?;

@@ -3,7 +3,8 @@
 //! Every operation is either kept, so that its results are written to memory, or it is computed anew within the kernels
 //! that read it. An operation is kept where somebody outside wants its result, where a reader cannot follow how it lies in
 //! memory, and where computing it several times would move more bytes than writing it once. What is kept and goes over the
-//! same elements is put together into one kernel where that saves bytes or launches.
+//! same elements is put together into one kernel where that saves bytes or launches; small kernels over other elements stand
+//! in one beside each other.
 //!
 //! Reductions and row operations carry a frame: the sizes of the elements and the dimensions that a row lies along. A
 //! kernel has one frame at most; operations on elements of that frame, and those on what rows come to, are part of it.
@@ -16,16 +17,26 @@ use smallvec::SmallVec;
 
 use super::graph::{Graph, Node, NodeId, SlotId, View};
 use super::map::Map;
+use crate::base::shape;
 use crate::launch::record::Recorded;
 
 /// Operations that a kernel holds at most.
 const MOST_NODES: usize = 48;
 
-/// Memory that a kernel reads and writes at most.
-const MOST_OPERANDS: usize = 24;
+/// Results that a kernel over many elements writes at most: with more, a thread has too few registers for vectors of each.
+const MOST_RESULTS: usize = 8;
 
 /// A kernel over so few elements costs its launch more than anything else.
 const SMALL: i64 = 1 << 16;
+
+/// What a kernel over few elements reads and writes at most.
+const MOST_OPERANDS: usize = 128;
+
+/// Operations that stand in a kernel's text at most: the driver's time for it grows with them.
+const MOST_WRITTEN: usize = MOST_NODES * MOST_RESULTS;
+
+/// Bytes of a kernel's parameters, of the 4096 that each device has.
+const PARAMETER_BYTES: usize = 4000;
 
 /// Rows from which on a kernel that computes each row within one block keeps a device busy.
 const ENOUGH_ROWS: i64 = 512;
@@ -84,6 +95,42 @@ pub enum Kept {
     Stream,
 }
 
+/// How much a kernel holds.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    results: usize,
+    /// Memory that it reads and writes.
+    operands: usize,
+    operations: usize,
+    /// Whether all of it goes over few elements in the order of memory.
+    is_flat: bool,
+}
+
+impl Extent {
+    fn with(self, other: &Self) -> Self {
+        Self {
+            results: self.results + other.results,
+            operands: self.operands + other.operands,
+            operations: self.operations + other.operations,
+            is_flat: self.is_flat && other.is_flat,
+        }
+    }
+
+    /// Whether a kernel over these elements has room for it.
+    fn fits(&self, domain: &[i64]) -> bool {
+        let is_small = domain.iter().product::<i64>() <= SMALL;
+        // For each operand an address, for each program two numbers; or an address and a stride for each dimension, and for each
+        // dimension its size.
+        let bytes = match self.is_flat {
+            true => 8 * self.operands + 16 * self.results,
+            false => 8 * self.operands * (2 + domain.len()) + 16 * domain.len() + 64,
+        };
+        bytes <= PARAMETER_BYTES
+            && self.operations <= MOST_WRITTEN
+            && if is_small { self.operands <= MOST_OPERANDS } else { self.results <= MOST_RESULTS }
+    }
+}
+
 /// The decisions about a graph.
 #[derive(Debug)]
 pub(super) struct Fusion {
@@ -118,7 +165,7 @@ impl Fusion {
             }
         }
         fusion.keep_what_several_read(graph);
-        fusion.group(graph);
+        fusion.group(graph, &sizes);
         fusion
     }
 
@@ -325,22 +372,76 @@ impl Fusion {
         bytes.fold(0, i64::saturating_add)
     }
 
-    /// Puts kept nodes together.
-    fn group(&mut self, graph: &Graph) {
-        for at in 0..graph.nodes.len() {
+    /// Puts kept nodes together. `sizes` are the operations of each node's expression.
+    fn group(&mut self, graph: &Graph, sizes: &[usize]) {
+        let mut extents: Vec<Extent> = Vec::new();
+        for (at, &operations) in sizes.iter().enumerate() {
             if self.kept[at].is_none_or(|kept| kept == Kept::Dead) {
                 continue;
             }
-            let home = (0..self.kernels.len()).rev().take(16).find(|&kernel| self.may_join(graph, kernel, at));
-            match home {
-                Some(kernel) => {
-                    let mut nodes = self.kernels.remove(kernel);
-                    nodes.push(at);
-                    self.kernels.push(nodes);
+            let own = self.extent(graph, at, operations);
+            let has_room = |kernel: &usize| extents[*kernel].with(&own).fits(graph.nodes[at].domain());
+            let near = || (0..self.kernels.len()).rev().take(16).filter(has_room);
+            let beside =
+                |kernel: &usize| extents[*kernel].with(&own).is_flat && self.may_stand_beside(graph, *kernel, at);
+            let home = near().find(|&kernel| self.may_join(graph, kernel, at)).or_else(|| near().find(beside));
+            let (mut nodes, extent) = match home {
+                Some(kernel) => (self.kernels.remove(kernel), extents.remove(kernel).with(&own)),
+                None => (Vec::new(), own),
+            };
+            nodes.push(at);
+            self.kernels.push(nodes);
+            extents.push(extent);
+        }
+    }
+
+    fn extent(&self, graph: &Graph, at: NodeId, operations: usize) -> Extent {
+        let results = graph.nodes[at].outputs.len();
+        let is_flat = self.is_flat(graph, at);
+        Extent { results, operands: results + self.reads(graph, at).len(), operations, is_flat }
+    }
+
+    /// Whether an expression goes over few elements, each of which is read and written at its own number: a kernel may then
+    /// hold it beside others of other sizes.
+    fn is_flat(&self, graph: &Graph, root: NodeId) -> bool {
+        let domain = graph.nodes[root].domain();
+        let numel: i64 = domain.iter().product();
+        let lies_so = |view: &View| {
+            view.sizes.as_slice() == domain && view.strides == shape::contiguous_strides(domain) && view.is_plain()
+        };
+        let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(root, 1);
+        let is_small = 0 < numel && numel <= SMALL;
+        let mut is_flat =
+            is_small && self.levels[root] == Level::Plain && graph.nodes[root].outputs.iter().all(lies_so);
+        while let Some(at) = open.pop().filter(|_| is_flat) {
+            let node = &graph.nodes[at];
+            is_flat = matches!(node.work, Recorded::Elements { .. }) && node.domain() == domain && !uses_index(node);
+            for (input, link) in node.inputs.iter().zip(&self.links[at]) {
+                match link {
+                    Some(link) if self.is_inlined(link.maker) => {
+                        is_flat &= link.map.is_identity_at(domain, |_| true);
+                        open.push(link.maker);
+                    }
+                    _ => is_flat &= lies_so(input),
                 }
-                None => self.kernels.push(vec![at]),
             }
         }
+        is_flat
+    }
+
+    /// Whether a kernel may run at the place of a later node, as a kernel that does both without one knowing of the other.
+    fn may_stand_beside(&self, graph: &Graph, kernel: usize, at: NodeId) -> bool {
+        let (node, nodes) = (&graph.nodes[at], &self.kernels[kernel]);
+        let written = |node: NodeId| graph.nodes[node].outputs.iter().map(|output| output.slot);
+        let own: SmallVec<[SlotId; 2]> = written(at).collect();
+        let read = self.slots_read(graph, at);
+        let is_apart = |&other: &NodeId| {
+            let touches = |slot: SlotId| own.contains(&slot) || read.contains(&slot);
+            graph.nodes[other].stream == node.stream
+                && !written(other).any(touches)
+                && !self.slots_read(graph, other).iter().any(|slot| own.contains(slot))
+        };
+        nodes.iter().all(is_apart) && self.may_all_sink(graph, nodes, at)
     }
 
     /// Whether a kernel may run at the place of a later node, as one kernel with it, and something is gained.
@@ -352,7 +453,6 @@ impl Fusion {
                 && self.levels[node] == Level::Plain
         };
         let fits = is_plain(at)
-            && nodes.len() < MOST_OPERANDS / 3
             && nodes.iter().all(|&other| {
                 let other_node = &graph.nodes[other];
                 is_plain(other)
@@ -361,7 +461,7 @@ impl Fusion {
                     && uses_index(other_node) == uses_index(node)
             });
         fits && self.gains(graph, nodes, at)
-            && nodes.iter().all(|&other| self.may_sink(graph, other, at, nodes))
+            && self.may_all_sink(graph, nodes, at)
             && self.reads_joined_in_place(graph, nodes, at)
     }
 
@@ -386,15 +486,23 @@ impl Fusion {
         slots
     }
 
-    /// Whether a kept node may run as late as another one, along with the other nodes of its kernel.
-    fn may_sink(&self, graph: &Graph, node: NodeId, to: NodeId, along: &[NodeId]) -> bool {
-        let between = |user: &NodeId| *user > node && *user < to && !along.contains(user);
-        if (node..to).any(|other| is_fence(&graph.nodes[other])) {
+    /// Whether the nodes of a kernel may all run as late as another one.
+    fn may_all_sink(&self, graph: &Graph, nodes: &[NodeId], to: NodeId) -> bool {
+        let first = nodes.iter().copied().min().unwrap_or(to);
+        if (first..to).any(|other| is_fence(&graph.nodes[other])) {
             return false;
         }
         // Inlined readers run where their kernels do, which may be before.
-        let later_kernels = self.kernels.iter().flatten().copied();
-        let readers: Vec<NodeId> = later_kernels.filter(|root| between(root)).collect();
+        let is_between = |root: &NodeId| *root > first && *root < to && !nodes.contains(root);
+        let roots: Vec<NodeId> = self.kernels.iter().flatten().copied().filter(is_between).collect();
+        nodes.iter().all(|&node| self.may_sink(graph, node, to, (nodes, &roots)))
+    }
+
+    /// Whether a kept node may run as late as another one, along with the other nodes of its kernel. `roots` are the kept
+    /// nodes that run in between, and maybe more.
+    fn may_sink(&self, graph: &Graph, node: NodeId, to: NodeId, (along, roots): (&[NodeId], &[NodeId])) -> bool {
+        let between = |user: &NodeId| *user > node && *user < to && !along.contains(user);
+        let readers: Vec<NodeId> = roots.iter().copied().filter(between).collect();
         let written = graph.nodes[node].outputs.iter().map(|output| output.slot);
         let is_read = written.clone().any(|slot| {
             readers.iter().any(|&root| self.slots_read(graph, root).contains(&slot))
@@ -501,7 +609,7 @@ pub(super) fn is_fusable(node: &Node) -> bool {
 }
 
 /// Whether the node orders streams.
-fn is_fence(node: &Node) -> bool {
+pub(super) fn is_fence(node: &Node) -> bool {
     matches!(node.work, Recorded::Call { .. }) && node.views().next().is_none()
 }
 

@@ -11,9 +11,11 @@ use kernel_ir::Program;
 use kernel_ir::reduce::Reduction;
 use smallvec::SmallVec;
 
+use super::copies::{self, CopyReport};
+use super::epilogue::{self, EpilogueReport};
 use super::expression::Expression;
 use super::fuse::{Fusion, Kept};
-use super::graph::{Graph, Home, Node, NodeId, SlotId, View};
+use super::graph::{Graph, Home, NodeId, SlotId, View};
 use super::lower::{self, Body, Lowered};
 use super::memory::{Arena, Need};
 use crate::base::error::{Result, TensorError};
@@ -44,6 +46,8 @@ pub(crate) struct Plan {
     pub(super) unfused: i64,
     pub(super) slots: usize,
     pub(super) kept: Vec<(&'static str, Option<Kept>)>,
+    pub(super) copies: Vec<CopyReport>,
+    pub(super) epilogues: Vec<EpilogueReport>,
 }
 
 /// A launch, or a call.
@@ -63,15 +67,34 @@ pub(super) struct Step {
 }
 
 pub(super) enum StepWork {
-    Elements { key: ProgramKey, program: Arc<Program>, scalars: Vec<u64>, sizes: Vec<i64> },
-    Rows { key: ProgramKey, reduction: Arc<Reduction>, scalars: Vec<u64>, dims: Vec<usize> },
-    Call { run: Arc<CallFn> },
+    Elements {
+        key: ProgramKey,
+        program: Arc<Program>,
+        scalars: Vec<u64>,
+        sizes: Vec<i64>,
+    },
+    /// Several programs, each over so many elements that lie one after another.
+    Parts {
+        key: ProgramKey,
+        programs: Arc<Vec<Arc<Program>>>,
+        counts: Vec<u64>,
+    },
+    Rows {
+        key: ProgramKey,
+        reduction: Arc<Reduction>,
+        scalars: Vec<u64>,
+        dims: Vec<usize>,
+    },
+    Call {
+        run: Arc<CallFn>,
+    },
 }
 
 impl std::fmt::Debug for StepWork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Elements { sizes, .. } => write!(f, "Elements({sizes:?})"),
+            Self::Parts { counts, .. } => write!(f, "Parts({counts:?})"),
             Self::Rows { dims, .. } => write!(f, "Rows({dims:?})"),
             Self::Call { .. } => write!(f, "Call"),
         }
@@ -119,8 +142,16 @@ impl New {
 }
 
 impl Plan {
-    /// The plan of a graph. `stream` is the stream of the call.
-    pub(super) fn new(graph: &Graph, fusion: &Fusion, stream: &Stream) -> Self {
+    /// The plan of a graph. `stream` is the stream of the call; what goes from one operation to the next within a kernel
+    /// may be rounded less often where the plan keeps it wide.
+    pub(super) fn of(mut graph: Graph, keeps_wide: bool, stream: &Stream) -> Self {
+        let copies = copies::leave_out(&mut graph, keeps_wide);
+        let epilogues = epilogue::take_along(&mut graph, keeps_wide);
+        let made = Self::new(&graph, &Fusion::new(&graph, keeps_wide), stream);
+        Self { copies, epilogues, ..made }
+    }
+
+    fn new(graph: &Graph, fusion: &Fusion, stream: &Stream) -> Self {
         let mut steps = Vec::with_capacity(fusion.kernels.len());
         for kernel in &fusion.kernels {
             steps.extend(steps_of(graph, fusion, kernel, stream));
@@ -134,11 +165,12 @@ impl Plan {
         let written = (0..graph.slots.len()).filter(is_others).collect();
         let kept = graph.nodes.iter().zip(&fusion.kept).map(|(node, kept)| (node.name, *kept)).collect();
         let needed = graph.nodes.iter().zip(&fusion.kept).filter(|(_, kept)| **kept != Some(Kept::Dead));
-        let unfused = needed.map(|(node, _)| moved(node)).sum();
-        let (nodes, slots) = (graph.nodes.len(), graph.slots.len());
+        let unfused = needed.map(|(node, _)| node.moved()).sum();
+        let nodes = graph.nodes.iter().map(|node| node.names().len()).sum();
+        let (slots, copies, epilogues) = (graph.slots.len(), Vec::new(), Vec::new());
         let devices: HashSet<_> = graph.nodes.iter().map(|node| node.stream.device_index()).collect();
         let devices = devices.len();
-        Self { steps, places, arenas, new, wanted, written, nodes, devices, unfused, slots, kept }
+        Self { steps, places, arenas, new, wanted, written, nodes, devices, unfused, slots, kept, copies, epilogues }
     }
 
     /// Why the plan cannot be a CUDA graph, where it cannot.
@@ -242,6 +274,9 @@ impl Bound<'_> {
                 let work = Work { key: *key, program, outputs: &to, inputs: &from, scalars };
                 launch::run_keeping(&work, sizes, keeps)?
             }
+            StepWork::Parts { key, programs, counts } => {
+                launch::run_programs((*key, programs), (&to, &from), counts, keeps)?
+            }
             StepWork::Rows { key, reduction, scalars, dims } => {
                 let reduction = Arc::clone(reduction);
                 let work = RowWork { key: *key, reduction, outputs: &to, inputs: &from, dims, scalars };
@@ -268,12 +303,48 @@ fn steps_of(graph: &Graph, fusion: &Fusion, kernel: &[NodeId], stream: &Stream) 
     {
         return vec![alone(graph, node, stream)];
     }
+    if kernel.iter().any(|&node| graph.nodes[node].domain() != graph.nodes[kernel[0]].domain()) {
+        return beside(graph, fusion, kernel, stream);
+    }
     let lowered = Expression::new(graph, fusion, kernel)
         .and_then(|expression| Some((lower::lower(&expression)?, operations(graph, &expression, kernel))));
     match lowered {
         Some((lowered, names)) => vec![fused(lowered, names, own_stream(graph, kernel[0], stream))],
         None => unfused(graph, fusion, kernel).into_iter().map(|node| alone(graph, node, stream)).collect(),
     }
+}
+
+/// The step of nodes over different elements that stand in a kernel beside each other; steps of their own where they do not
+/// fit into one after all.
+fn beside(graph: &Graph, fusion: &Fusion, kernel: &[NodeId], stream: &Stream) -> Vec<Step> {
+    let mut domains: Vec<Vec<NodeId>> = Vec::new();
+    for &node in kernel {
+        let is_its = |nodes: &&mut Vec<NodeId>| graph.nodes[nodes[0]].domain() == graph.nodes[node].domain();
+        match domains.iter_mut().find(is_its) {
+            Some(nodes) => nodes.push(node),
+            None => domains.push(vec![node]),
+        }
+    }
+    let lowered = |nodes: &Vec<NodeId>| {
+        let expression = Expression::new(graph, fusion, nodes)?;
+        Some((lower::lower(&expression)?, operations(graph, &expression, nodes)))
+    };
+    let (mut programs, mut counts, mut names, mut unfused) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut outputs, mut inputs) = (Vec::new(), Vec::new());
+    for part in domains.iter().map(lowered) {
+        let Some((Lowered { body: Body::Elements { program }, sizes, outputs: to, inputs: from }, own)) = part else {
+            return domains.iter().flat_map(|nodes| steps_of(graph, fusion, nodes, stream)).collect();
+        };
+        programs.push(keyed(&ELEMENTS, "compiled", program).1);
+        counts.push(sizes.iter().product::<i64>().unsigned_abs());
+        names.extend(own.0);
+        unfused += own.1;
+        outputs.extend(to);
+        inputs.extend(from);
+    }
+    let (key, programs) = keyed(&PARTS, "compiled_parts", Arc::new(programs));
+    let (work, stream) = (StepWork::Parts { key, programs, counts }, own_stream(graph, kernel[0], stream));
+    vec![Step { work, outputs, inputs, stream, names, unfused, prepared: OnceLock::new() }]
 }
 
 /// The nodes of a kernel and what is inlined in them, each once, in the order of the graph.
@@ -296,11 +367,6 @@ fn own_stream(graph: &Graph, node: NodeId, stream: &Stream) -> Option<Stream> {
     Some(graph.nodes[node].stream.clone()).filter(|own| own != stream)
 }
 
-/// Bytes that an operation reads and writes by itself.
-fn moved(node: &Node) -> i64 {
-    node.outputs.iter().chain(&node.inputs).map(View::bytes_in_memory).sum()
-}
-
 /// The operations of a kernel, and the bytes that they would move one after another.
 fn operations(graph: &Graph, expression: &Expression<'_>, kernel: &[NodeId]) -> (Vec<&'static str>, i64) {
     let calls = expression.calls.iter().map(|call| call.node);
@@ -309,13 +375,15 @@ fn operations(graph: &Graph, expression: &Expression<'_>, kernel: &[NodeId]) -> 
     nodes.sort_unstable();
     nodes.dedup();
     let names = nodes.iter().map(|&node| graph.nodes[node].name).collect();
-    (names, nodes.iter().map(|&node| moved(&graph.nodes[node])).sum())
+    (names, nodes.iter().map(|&node| graph.nodes[node].moved()).sum())
 }
 
 /// An operation as it was written down.
 fn alone(graph: &Graph, node: NodeId, stream: &Stream) -> Step {
     let own = &graph.nodes[node];
     let work = match own.work.clone() {
+        // Its call finds the kernel that turns tiles around.
+        Recorded::Elements { .. } if copies::turns_around(own) => StepWork::Call { run: Arc::new(copied) },
         Recorded::Elements { key, program, scalars, sizes } => {
             StepWork::Elements { key, program, scalars, sizes: sizes.to_vec() }
         }
@@ -328,10 +396,15 @@ fn alone(graph: &Graph, node: NodeId, stream: &Stream) -> Step {
         outputs,
         inputs,
         stream: own_stream(graph, node, stream),
-        names: vec![own.name],
-        unfused: moved(own),
+        names: own.names(),
+        unfused: own.moved(),
         prepared: OnceLock::new(),
     }
+}
+
+/// A copy by the operation.
+fn copied(outputs: &[Tensor], inputs: &[Tensor]) -> Result<()> {
+    outputs.iter().zip(inputs).try_for_each(|(to, from)| to.copy_(from).map(drop))
 }
 
 fn fused(lowered: Lowered, (names, unfused): (Vec<&'static str>, i64), stream: Option<Stream>) -> Step {
@@ -351,6 +424,7 @@ fn fused(lowered: Lowered, (names, unfused): (Vec<&'static str>, i64), stream: O
 
 type Known<T> = OnceLock<Mutex<HashMap<Arc<T>, u64>>>;
 static ELEMENTS: Known<Program> = OnceLock::new();
+static PARTS: Known<Vec<Arc<Program>>> = OnceLock::new();
 static ROWS: Known<Reduction> = OnceLock::new();
 
 /// The key of a program: equal programs have one, and one copy.

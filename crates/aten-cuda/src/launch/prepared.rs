@@ -22,8 +22,11 @@ pub(crate) enum Keeps {
     Launch,
 }
 
+/// As many buffers as a launch is repeated with without memory of its own.
+const FEW_BUFFERS: usize = 7;
+
 /// The most buffers that a launch is prepared with.
-const MOST_BUFFERS: usize = 7;
+const MOST_BUFFERS: usize = 256;
 
 /// A launch that needs nothing but the memory of its operands.
 #[derive(Debug)]
@@ -32,7 +35,7 @@ pub(crate) struct Prepared {
     grid: u32,
     words: Vec<u64>,
     /// For each buffer the operand, outputs first, and the bytes of its memory.
-    ranges: SmallVec<[(usize, Range<usize>); MOST_BUFFERS]>,
+    ranges: SmallVec<[(usize, Range<usize>); FEW_BUFFERS]>,
 }
 
 impl Prepared {
@@ -50,7 +53,7 @@ impl Prepared {
         }
         let words: Vec<u64> =
             numbers.chunks_exact(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap_or_default())).collect();
-        let accesses: SmallVec<[MemoryAccess; MOST_BUFFERS]> =
+        let accesses: SmallVec<[MemoryAccess; FEW_BUFFERS]> =
             (0..parts.len()).map(|part| access(part, outputs)).collect();
         let launch = kernel.prepare(config.block, parts.len(), words.len())?.accessing(&accesses);
         let ranges = parts.iter().map(|part| {
@@ -72,7 +75,7 @@ impl Prepared {
         runtime: &Runtime,
         memory: impl Fn(usize) -> Option<&'a DeviceBuffer>,
     ) -> Result<bool> {
-        let mut parts: SmallVec<[(&DeviceBuffer, Range<usize>); MOST_BUFFERS]> = SmallVec::new();
+        let mut parts: SmallVec<[(&DeviceBuffer, Range<usize>); FEW_BUFFERS]> = SmallVec::new();
         for (operand, range) in &self.ranges {
             let Some(buffer) = memory(*operand) else { return Ok(false) };
             parts.push((buffer, range.clone()));

@@ -5,7 +5,7 @@
 //! whoever takes the finished operation out of [`Engine::pop_due`] and must hand its id to [`Engine::complete`].
 //!
 //! Invariants: an id is in `ops` from submission to completion; `dependencies_open` counts the operations that name it
-//! in `dependents`; an operation is in the heap exactly when that count is zero and it was not popped yet; `load`
+//! in `dependents`; an operation is in the heap exactly when that count is zero and it is neither popped nor parked; `load`
 //! counts the operations of each context.
 
 use std::cmp::Reverse;
@@ -147,6 +147,20 @@ impl<E> Engine<E> {
         }
     }
 
+    /// Puts work back that waits for other work, until it is woken.
+    pub(crate) fn park(&mut self, due: Due<E>) {
+        if let Some(op) = self.ops.get_mut(&due.id) {
+            op.effect = Some(due.effect);
+        }
+    }
+
+    /// Lets parked work be due at `at_ns`.
+    pub(crate) fn wake(&mut self, id: OpId, at_ns: u64) {
+        if self.ops.contains_key(&id) {
+            self.due.push(Reverse((at_ns, id)));
+        }
+    }
+
     /// Says that the effect of popped work has been applied; what waited for it goes on.
     pub(crate) fn complete(&mut self, id: OpId, at_ns: u64) {
         let Some(op) = self.ops.remove(&id) else { return };
@@ -267,6 +281,18 @@ mod tests {
         assert!(!engine.is_pending(first));
         engine.submit(7, 1, &[first, first], took(1), "second");
         assert_eq!(run(&mut engine), [("second", 8)]);
+    }
+
+    #[test]
+    fn parked_work_waits_until_it_is_woken() {
+        let mut engine = Engine::new();
+        let parked = engine.submit(0, 1, &[], took(1), "parked");
+        engine.submit(0, 1, &[parked], took(1), "after it");
+        let due = engine.pop_due(u64::MAX).expect("it is due");
+        engine.park(due);
+        assert!(run(&mut engine).is_empty() && engine.is_pending(parked));
+        engine.wake(parked, 70);
+        assert_eq!(run(&mut engine), [("parked", 70), ("after it", 71)]);
     }
 
     #[test]

@@ -69,6 +69,7 @@ use crate::blas::Blas;
 use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE};
 use crate::config::{Config, Fault};
 use crate::fft::Fft;
+use crate::nccl::Nccl;
 use crate::report::{LiveHandles, Report, ReportKind};
 use crate::solver::Solver;
 use crate::toolkit::Record;
@@ -149,6 +150,10 @@ pub(crate) struct State {
     pub(crate) solver: Solver,
     /// Plans of cuFFT.
     pub(crate) fft: Fft,
+    /// Communicators of NCCL.
+    pub(crate) nccl: Nccl,
+    /// Work of libraries whose time has come and that waits for other work.
+    pub(crate) parked: BTreeSet<OpId>,
     /// The calls made to these libraries.
     pub(crate) library_record: Record,
     pub(crate) links: BTreeMap<u64, Link>,
@@ -214,6 +219,8 @@ impl State {
             blas: Blas::default(),
             solver: Solver::default(),
             fft: Fft::default(),
+            nccl: Nccl::default(),
+            parked: BTreeSet::new(),
             library_record: Record::default(),
             links: BTreeMap::new(),
             heaps: BTreeMap::new(),
@@ -383,7 +390,10 @@ impl State {
             memory_handles: self.vmm.handle_count(),
             reservations: self.vmm.reservation_count(),
             pools: self.made_pools(),
-            library_handles: self.blas.handle_count() + self.solver.handle_count() + self.fft.plan_count(),
+            library_handles: self.blas.handle_count()
+                + self.solver.handle_count()
+                + self.fft.plan_count()
+                + self.nccl.handle_count(),
             pending: self.engine.len(),
         }
     }

@@ -21,7 +21,7 @@ use crate::report::ReportKind;
 const WAIT_VALUE_INTERVAL_NS: u64 = 2_000;
 
 /// How often a wait for another process looks again, in simulated nanoseconds.
-const WAIT_ELSEWHERE_INTERVAL_NS: u64 = 20_000;
+pub(super) const WAIT_ELSEWHERE_INTERVAL_NS: u64 = 20_000;
 
 /// How often a body runs at most in one launch; more is taken for a loop without an end.
 const TURNS_MAX: u64 = 1 << 16;
@@ -239,7 +239,9 @@ pub(crate) enum Step {
 impl State {
     /// Lets the next piece of work finish, if that is not after `limit_ns`.
     pub(crate) fn step(&mut self, limit_ns: u64) -> Step {
-        let Some(due) = self.engine.pop_due(limit_ns) else { return Step::Idle };
+        let Some(due) = self.engine.pop_due(limit_ns) else {
+            return if self.wake_overdue() { Step::Applied } else { Step::Idle };
+        };
         self.clock_ns = self.clock_ns.max(due.at_ns);
         self.bear_blocks();
         if self.usable_context(due.context).is_err() {
@@ -278,6 +280,10 @@ impl State {
             self.engine.complete(due.id, due.at_ns);
             return Step::Applied;
         }
+        let due = match self.take_turn(due) {
+            Ok(due) => due,
+            Err(waits) => return waits,
+        };
         if let Effect::Launch(launch) = &due.effect {
             match self.run_kernel(launch, &due) {
                 Ok(Ran::Waits(paused)) => return self.pause_kernel(due, *paused),
@@ -351,6 +357,10 @@ impl State {
         }
         if let Effect::EndBody { node, .. } = due.effect {
             self.engine.complete(node, due.at_ns);
+        }
+        if let Some(work) = due.effect.library_work() {
+            work.abandon(due.id);
+            self.wake_waiting();
         }
         self.engine.complete(due.id, due.at_ns);
     }

@@ -5,16 +5,19 @@
 //! the dimensions and the strides of each operand.
 //!
 //! Reading order: this file ([`Schedule`], [`write()`]), `meta` (the block of numbers), `contiguous`, `rows` and `strided`
-//! (the three ways through the elements), `looped` (the first of them for long programs).
+//! (the three ways through the elements), `looped` (the first of them for long programs), `parts` (several programs, each over
+//! elements of its own number).
 
 mod contiguous;
 mod looped;
 mod meta;
+mod parts;
 mod rows;
 mod strided;
 
 pub(crate) use looped::{Turns, advance};
 pub use meta::{Divider, Meta};
+pub use parts::Parts;
 pub use rows::Rows;
 
 use crate::graph::{GraphError, Program};
@@ -115,7 +118,7 @@ impl Schedule {
     pub fn for_fused(self, program: &Program) -> Self {
         let access = match self.access {
             Access::Contiguous { vector, .. } if program.nodes().len() > SHORT => {
-                Access::Contiguous { vector, unroll: 1 }
+                Access::Contiguous { vector: vector.min(held_vector(program)), unroll: 1 }
             }
             access => access,
         };
@@ -159,6 +162,16 @@ fn widest_vector(program: &Program) -> u8 {
         4 => 4,
         _ => 2,
     }
+}
+
+/// Registers for the words of all operands, of the 255 that a thread has.
+const HELD_WORDS: usize = 128;
+
+/// The widest vectors of which a thread can hold one of each operand.
+fn held_vector(program: &Program) -> u8 {
+    let all = || program.inputs().iter().copied().chain(program.output_types());
+    let words = |vector: u8| all().map(|ty| (ty.bytes() * usize::from(vector)).div_ceil(4)).sum::<usize>();
+    [16, 8, 4, 2].into_iter().find(|&vector| words(vector) <= HELD_WORDS).unwrap_or(1)
 }
 
 fn largest_element(program: &Program) -> usize {

@@ -22,8 +22,11 @@ use crate::driver::{Api, FunctionHandle, Shape, check_part};
 use crate::runtime::Runtime;
 use crate::thread::pending::PuttingOff;
 
-/// The most buffers of a prepared launch.
-const MOST_BUFFERS: usize = 7;
+/// The most buffers of a prepared launch: parameters of a kernel have 4096 bytes on every device.
+const MOST_BUFFERS: usize = 511;
+
+/// As many buffers as a launch passes without memory of its own.
+const FEW: usize = 7;
 
 /// A launch of a kernel over a row of blocks that is repeated with other buffers and numbers. The parameters are buffers,
 /// then one block of 64-bit words.
@@ -51,12 +54,12 @@ pub struct PreparedLaunch {
     buffers: usize,
     words: usize,
     /// What the kernel does to each buffer.
-    accesses: [MemoryAccess; MOST_BUFFERS],
+    accesses: Box<[MemoryAccess]>,
 }
 
 impl Kernel {
-    /// Prepares launches with these threads of a block, this many buffers, at most seven, and then this many words of 64
-    /// bits.
+    /// Prepares launches with these threads of a block, this many buffers, at most 511, and then this many words of 64
+    /// bits. More than seven buffers cost each launch an allocation on the host.
     ///
     /// # Errors
     /// The device or the kernel does not take such blocks, or the parameters are others.
@@ -69,7 +72,7 @@ impl Kernel {
         let sizes: Vec<usize> = std::iter::repeat_n(8, buffers).chain([8 * words]).collect();
         function.check_sizes(sizes.into_iter())?;
         let (loaded, function) = (Arc::clone(loaded), Arc::clone(function));
-        let accesses = [MemoryAccess::Undeclared; MOST_BUFFERS];
+        let accesses = vec![MemoryAccess::Undeclared; buffers].into_boxed_slice();
         Ok(PreparedLaunch { loaded, function, home: self.module.runtime.id(), block, buffers, words, accesses })
     }
 }
@@ -110,7 +113,14 @@ impl PreparedLaunch {
         }
         let (function, device) = (&*self.function, self.loaded.device);
         self.check_counts(buffers.len(), words.len())?;
-        let mut addresses = [0; MOST_BUFFERS];
+        let (mut few, mut many) = ([0; FEW], Vec::new());
+        let addresses = match few.get_mut(..buffers.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(buffers.len(), 0);
+                many.as_mut_slice()
+            }
+        };
         for (address, (buffer, range)) in addresses.iter_mut().zip(buffers) {
             function.check_reach(runtime, device, buffer)?;
             check_part(range, buffer.len())?;
@@ -122,7 +132,7 @@ impl PreparedLaunch {
         let stream = runtime.streams().current_ref(device);
         let shape = Shape { grid: [grid, 1, 1], block: self.block, shared_bytes: 0 };
         let launch = Launch { runtime, loaded: &self.loaded, function };
-        let addresses = &addresses[..buffers.len()];
+        let addresses = &*addresses;
         // SAFETY: the parameters were compared with as many addresses and words, where they are known; the rest is the
         // caller's promise.
         let queue =
@@ -131,7 +141,7 @@ impl PreparedLaunch {
             let of = |((buffer, range), access): (&(&DeviceBuffer, Range<usize>), &MemoryAccess)| {
                 access.of_range(buffer.address(), range)
             };
-            buffers.iter().zip(&self.accesses).filter_map(of).collect()
+            buffers.iter().zip(&*self.accesses).filter_map(of).collect()
         };
         launch.run(&shape, stream, buffers.iter().map(|(buffer, _)| *buffer), uses, queue)
     }
