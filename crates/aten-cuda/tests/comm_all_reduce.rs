@@ -154,6 +154,8 @@ fn simulated_time_is_what_the_formulas_say() -> Result<()> {
             let of = |device: u32| Tensor::zeros(&[elements], DType::F32, format!("cuda:{device}").as_str());
             let tensors = (0..devices).map(of).collect::<Result<Vec<Tensor>>>()?;
             let wait = || (0..devices).try_for_each(|device| aten_cuda::synchronize(device.cast_signed()));
+            // Streams are made and kernels loaded by the first call.
+            check(pattern, devices, &[64], DType::F32, 1)?;
             wait()?;
             let begin = rig.machine().now_ns();
             comm::all_reduce_(&tensors.iter().collect::<Vec<_>>(), pattern)?;
