@@ -145,7 +145,7 @@ fn another_thread_may_launch_what_a_kernel_waits_for() {
     let other = thread::spawn(move || {
         let bound = machine.bind();
         let driver = cuda_sim::driver().expect("the table has a version");
-        let rig = support::Rig::of(machine, driver, bound);
+        let rig = Rig::of(machine, driver, bound);
         thread::sleep(Duration::from_millis(30));
         let member = Member {
             context: ptr::with_exposed_provenance_mut(context),

@@ -190,6 +190,12 @@ pub enum CommError {
         /// How many devices.
         devices: usize,
     },
+    /// Two tensors that are to be added on all devices are on one.
+    #[error("each tensor must be on a device of its own, but two are on cuda:{device}")]
+    RepeatedDevice {
+        /// The device.
+        device: DeviceIndex,
+    },
     /// There are more devices than one memory at the same offset may have.
     #[error("{found} devices cannot have memory at the same offset, at most {most} can")]
     TooManyRanks {

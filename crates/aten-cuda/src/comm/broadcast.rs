@@ -105,7 +105,7 @@ fn is_any_capturing(devices: &[Option<DeviceIndex>]) -> Result<bool> {
 }
 
 /// Whether all devices reach each other's memory.
-fn all_reach_each_other(devices: &[Option<DeviceIndex>]) -> Result<bool> {
+pub(super) fn all_reach_each_other(devices: &[Option<DeviceIndex>]) -> Result<bool> {
     c10_core::Runtime::with_current(|runtime| {
         for &one in devices.iter().flatten() {
             for &other in devices.iter().flatten() {

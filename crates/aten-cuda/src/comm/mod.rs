@@ -1,8 +1,8 @@
 //! Tensors that go from device to device of one process (`torch.cuda.comm`, `torch.nn.parallel.comm`).
 //!
 //! Reading order: this file (devices, settings), `transfer` (copies and their order), `route` (which way a broadcast
-//! takes), `broadcast`, `reduce`, `scatter`, `gather`, `coalesced` (many small tensors at once), `parallel` (values of
-//! Rust on several devices).
+//! takes), `broadcast`, `reduce`, `scatter`, `gather`, `coalesced` (many small tensors at once), `pattern` and `all_reduce`
+//! (sums on all devices, in a ring or a tree), `parallel` (values of Rust on several devices).
 //!
 //! Nothing here waits, but what copies to memory of the host that is not pinned. Work is queued on the current streams of
 //! the devices that take part: it begins after what is queued there, and later work there comes after it. Where kernels of
@@ -31,19 +31,23 @@
 //! **Invariants:** an operation that fails leaves nothing behind but what it has written into outputs. A tensor that is
 //! where it is wanted is handed on as it is.
 
+mod all_reduce;
 mod broadcast;
 mod coalesced;
 mod gather;
 mod parallel;
+mod pattern;
 mod reduce;
 mod route;
 mod scatter;
 mod transfer;
 
+pub use all_reduce::all_reduce_;
 pub use broadcast::{broadcast, broadcast_out};
 pub use coalesced::{broadcast_coalesced, reduce_add_coalesced};
 pub use gather::{GatherDestination, gather, gather_out};
 pub use parallel::{Gatherable, Replicable, Scatterable, parallel_apply, replicate, scatter_gather};
+pub use pattern::Pattern;
 pub use reduce::reduce_add;
 pub use route::{Route, route, set_route};
 pub use scatter::{scatter, scatter_out};

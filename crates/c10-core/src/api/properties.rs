@@ -165,6 +165,25 @@ impl Devices<'_> {
         ready.peers.can_access(&ready.api, device, peer)
     }
 
+    /// How good the link from `device` to `peer` is among those of the machine, as the driver ranks it
+    /// (`CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`); 0 is the best, and that of a device to itself.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();
+    /// let runtime = c10_core::Runtime::current();
+    /// assert_eq!(runtime.devices().peer_rank(0.into(), 1.into())?, 0);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Self::can_access_peer`].
+    pub fn peer_rank(self, device: DeviceIndex, peer: DeviceIndex) -> Result<i32> {
+        let ready = self.0.check_device_id(device)?;
+        // It refuses a peer that does not exist.
+        ready.peers.can_access(&ready.api, device, peer)?;
+        if device == peer { Ok(0) } else { ready.api.peer_rank(device, peer) }
+    }
+
     /// Whether this runtime has created the context of a device.
     #[must_use]
     pub fn is_used(self, device: DeviceIndex) -> bool {

@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use cuda_sys::driver::types::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
+use cuda_sys::driver::types::{CUcontext, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUuuid};
 use cuda_sys::{CUresult, CallError, Driver as Table};
 
 use crate::base::device::DeviceIndex;
@@ -211,6 +211,16 @@ impl Api {
         // SAFETY: `can` outlives the call.
         unsafe { self.table.cuDeviceCanAccessPeer(&mut can, number, peer_number) }?;
         Ok(can != 0)
+    }
+
+    /// How good the link between two devices is among those of the machine; 0 is the best.
+    pub(crate) fn peer_rank(&self, device: DeviceIndex, peer: DeviceIndex) -> Result<i32> {
+        let (number, peer_number) = (self.device(device)?, self.device(peer)?);
+        let attribute = CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
+        let mut rank: c_int = 0;
+        // SAFETY: `rank` outlives the call.
+        unsafe { self.table.cuDeviceGetP2PAttribute(&mut rank, attribute, number, peer_number) }?;
+        Ok(rank)
     }
 
     /// Has work of a device reach what the driver allocates on another at once; whether it does. The devices' primary
