@@ -142,6 +142,8 @@ pub(super) struct Fusion {
     pub(super) kernels: Vec<Vec<NodeId>>,
     /// Whether what goes from one operation to the next within a kernel is not rounded to 16 bits.
     pub(super) keeps_wide: bool,
+    /// How many nodes that order streams stand before each one, or are it.
+    epochs: Vec<usize>,
 }
 
 impl Fusion {
@@ -154,14 +156,14 @@ impl Fusion {
             levels: vec![Level::Plain; count],
             kernels: Vec::new(),
             keeps_wide,
+            epochs: epochs(graph),
         };
         let live = live(graph);
-        let epochs = epochs(graph);
         let mut sizes = vec![1_usize; count];
         for (at, is_live) in live.into_iter().enumerate() {
             fusion.kept[at] = if is_live { first_reason(graph, at) } else { Some(Kept::Dead) };
             if is_live {
-                fusion.visit(graph, at, &epochs, &mut sizes);
+                fusion.visit(graph, at, &mut sizes);
             }
         }
         fusion.keep_what_several_read(graph);
@@ -175,7 +177,7 @@ impl Fusion {
     }
 
     /// Decides about what a node reads, and what it depends on then.
-    fn visit(&mut self, graph: &Graph, at: NodeId, epochs: &[usize], sizes: &mut [usize]) {
+    fn visit(&mut self, graph: &Graph, at: NodeId, sizes: &mut [usize]) {
         let node = &graph.nodes[at];
         self.links[at] = node.inputs.iter().map(|input| link(graph, at, input)).collect();
         let makers: SmallVec<[(usize, NodeId); 3]> = self.links[at]
@@ -188,7 +190,7 @@ impl Fusion {
             return;
         }
         for &(_, maker) in &makers {
-            if graph.nodes[maker].stream != node.stream || epochs[maker] != epochs[at] {
+            if graph.nodes[maker].stream != node.stream || self.epochs[maker] != self.epochs[at] {
                 self.keep(maker, Kept::Stream);
             } else if self.is_overwritten(graph, maker, at) {
                 self.keep(maker, Kept::Overwritten);
@@ -396,9 +398,14 @@ impl Fusion {
     }
 
     fn extent(&self, graph: &Graph, at: NodeId, operations: usize) -> Extent {
-        let results = graph.nodes[at].outputs.len();
-        let is_flat = self.is_flat(graph, at);
-        Extent { results, operands: results + self.reads(graph, at).len(), operations, is_flat }
+        let (results, is_flat) = (graph.nodes[at].outputs.len(), self.is_flat(graph, at));
+        let mut read: SmallVec<[&View; 8]> = SmallVec::new();
+        for (_, view, _) in self.reads(graph, at) {
+            if !read.contains(&view) {
+                read.push(view);
+            }
+        }
+        Extent { results, operands: results + read.len(), operations, is_flat }
     }
 
     /// Whether an expression goes over few elements, each of which is read and written at its own number: a kernel may then
@@ -489,12 +496,13 @@ impl Fusion {
     /// Whether the nodes of a kernel may all run as late as another one.
     fn may_all_sink(&self, graph: &Graph, nodes: &[NodeId], to: NodeId) -> bool {
         let first = nodes.iter().copied().min().unwrap_or(to);
-        if (first..to).any(|other| is_fence(&graph.nodes[other])) {
+        if self.epochs[first] != self.epochs[to] {
             return false;
         }
-        // Inlined readers run where their kernels do, which may be before.
+        // Inlined readers run where their kernels do, which may be before. Kernels are in the order of their last nodes.
         let is_between = |root: &NodeId| *root > first && *root < to && !nodes.contains(root);
-        let roots: Vec<NodeId> = self.kernels.iter().flatten().copied().filter(is_between).collect();
+        let later = self.kernels.iter().rev().take_while(|kernel| kernel.last() > Some(&first));
+        let roots: Vec<NodeId> = later.flatten().copied().filter(is_between).collect();
         nodes.iter().all(|&node| self.may_sink(graph, node, to, (nodes, &roots)))
     }
 

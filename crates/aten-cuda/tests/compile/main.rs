@@ -120,6 +120,17 @@ fn small_updates_of_different_sizes_share_kernels() {
     assert_eq!((kernels.len(), kernels[0].operations.len(), kernels[0].outputs.len()), (1, 72, 36), "{report}");
 }
 
+/// The time for putting kernels together does not grow with the square of their number.
+#[test]
+fn thousands_of_small_updates_are_compiled() {
+    let _simulated = testkit::simulated_runtime();
+    let all: Vec<Tensor> = (0..3000).map(|at| numbers(&[1 + at % 40], at)).collect();
+    let function: Function = |x| x.iter().map(|x| x.mul(0.5)?.add(x)).collect();
+    let report = same(function, &all.iter().collect::<Vec<_>>());
+    assert_eq!(report.operations, 6000);
+    assert!((3000 / 64..=3000 / 50).contains(&report.kernels.len()), "{} kernels", report.kernels.len());
+}
+
 /// What reads what another one writes, what is read in another order and what is large stand by themselves.
 #[test]
 fn what_depends_on_other_sizes_or_is_large_stands_by_itself() {

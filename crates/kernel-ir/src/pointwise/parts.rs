@@ -22,7 +22,8 @@ use crate::types::Type;
 /// let sum = graph.binary(Binary::Add, a, b);
 /// graph.output(sum);
 /// let program = graph.finish()?;
-/// let parts = Parts::new(&[&program, &program])?;
+/// let both = [&program, &program];
+/// let parts = Parts::new(&both)?;
 /// assert!(parts.write("sums", 75).contains(".visible .entry sums("));
 /// // 100 elements are one block, 1000 are eight.
 /// assert_eq!(parts.words(&[100, 1000]), [100, 1, 1000, 9]);
