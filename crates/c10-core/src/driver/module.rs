@@ -246,7 +246,7 @@ impl Api {
         })
     }
 
-    /// Queues a launch whose parameters are addresses, at most seven, and then one block of words.
+    /// Queues a launch whose parameters are addresses and then one block of words.
     ///
     /// # Safety
     /// - There is an address for each parameter but the last, which has as many bytes as the words.
@@ -260,11 +260,12 @@ impl Api {
         stream: StreamRef,
     ) -> Result<()> {
         self.bind(stream.device)?;
-        let mut pointers = [ptr::null_mut::<c_void>(); 8];
-        let places = addresses.iter().map(ptr::from_ref).chain([words.as_ptr()]);
-        pointers.iter_mut().zip(places).for_each(|(pointer, place)| *pointer = place.cast_mut().cast());
-        // SAFETY: the caller's promise; each pointer is that of an address or of the words.
-        unsafe { self.launch_at(function, shape, &mut pointers, stream) }
+        with_array(addresses.len() + 1, ptr::null_mut(), |pointers: &mut [*mut c_void]| {
+            let places = addresses.iter().map(ptr::from_ref).chain([words.as_ptr()]);
+            pointers.iter_mut().zip(places).for_each(|(pointer, place)| *pointer = place.cast_mut().cast());
+            // SAFETY: the caller's promise; each pointer is that of an address or of the words.
+            unsafe { self.launch_at(function, shape, pointers, stream) }
+        })
     }
 
     /// Queues a launch with the parameters that lie at these places; the device's context is current.

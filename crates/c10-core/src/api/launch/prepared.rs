@@ -18,15 +18,12 @@ use crate::api::buffers::DeviceBuffer;
 use crate::api::launch::{Function, Kernel, Launch, LaunchConfig, Loaded, MemoryAccess};
 use crate::base::error::{Error, LaunchErrorKind, Result};
 use crate::base::ids::RuntimeId;
-use crate::driver::{Api, FunctionHandle, Shape, check_part};
+use crate::driver::{Api, FunctionHandle, Shape, check_part, with_array};
 use crate::runtime::Runtime;
 use crate::thread::pending::PuttingOff;
 
-/// The most buffers of a prepared launch.
-const MOST_BUFFERS: usize = 7;
-
 /// A launch of a kernel over a row of blocks that is repeated with other buffers and numbers. The parameters are buffers,
-/// then one block of 64-bit words.
+/// then one block of 64-bit words. [`Self::over_rows`] launches several such rows.
 ///
 /// Like [`crate::DetachedKernel`] it keeps the module loaded, but not the runtime alive.
 ///
@@ -48,29 +45,26 @@ pub struct PreparedLaunch {
     function: Arc<Function>,
     home: RuntimeId,
     block: [u32; 3],
-    buffers: usize,
+    /// Rows of blocks: the second dimension of the grid.
+    rows: u32,
     words: usize,
     /// What the kernel does to each buffer.
-    accesses: [MemoryAccess; MOST_BUFFERS],
+    accesses: Box<[MemoryAccess]>,
 }
 
 impl Kernel {
-    /// Prepares launches with these threads of a block, this many buffers, at most seven, and then this many words of 64
-    /// bits.
+    /// Prepares launches with these threads of a block, this many buffers, and then this many words of 64 bits.
     ///
     /// # Errors
     /// The device or the kernel does not take such blocks, or the parameters are others.
     pub fn prepare(&self, block: [u32; 3], buffers: usize, words: usize) -> Result<PreparedLaunch> {
         let (function, loaded) = (&self.function, &self.module.loaded);
         function.check_shape(&LaunchConfig { block, ..LaunchConfig::default() })?;
-        if buffers > MOST_BUFFERS {
-            return Err(function.refuse(LaunchErrorKind::ArgumentCount { expected: MOST_BUFFERS, found: buffers }));
-        }
         let sizes: Vec<usize> = std::iter::repeat_n(8, buffers).chain([8 * words]).collect();
         function.check_sizes(sizes.into_iter())?;
         let (loaded, function) = (Arc::clone(loaded), Arc::clone(function));
-        let accesses = [MemoryAccess::Undeclared; MOST_BUFFERS];
-        Ok(PreparedLaunch { loaded, function, home: self.module.runtime.id(), block, buffers, words, accesses })
+        let accesses = vec![MemoryAccess::Undeclared; buffers].into_boxed_slice();
+        Ok(PreparedLaunch { loaded, function, home: self.module.runtime.id(), block, rows: 1, words, accesses })
     }
 }
 
@@ -82,6 +76,33 @@ impl PreparedLaunch {
         self
     }
 
+    /// The same launch over several rows of blocks, which a kernel tells apart by the second dimension of its grid.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{Module, Runtime};
+    ///
+    /// let runtime = Runtime::current();
+    /// # let text = ".version 7.8 .target sm_75 .address_size 64
+    /// #     .visible .entry nothing(.param .align 8 .b8 numbers[8]) { ret; }";
+    /// let prepared = Module::from_ptx(&runtime, 0, text)?.kernel("nothing")?.prepare([256, 1, 1], 0, 1)?.over_rows(20)?;
+    /// // SAFETY: the kernel does nothing.
+    /// unsafe { prepared.launch(&runtime, 4, &[], &[1024])? };
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There are none, or more than the device takes.
+    pub fn over_rows(mut self, rows: u32) -> Result<Self> {
+        self.rows = rows;
+        self.function.check_shape(&self.config(1))?;
+        Ok(self)
+    }
+
+    fn config(&self, grid: u32) -> LaunchConfig {
+        LaunchConfig { grid: [grid, self.rows, 1], block: self.block, shared_bytes: 0 }
+    }
+
     /// Whether the kernel is of this runtime.
     #[must_use]
     #[inline]
@@ -89,7 +110,7 @@ impl PreparedLaunch {
         self.home == runtime.id()
     }
 
-    /// Queues the launch of a row of blocks on the current stream of the kernel's device. Returns before the launch is done.
+    /// Queues the launch on the current stream of the kernel's device, with so many blocks in a row. Returns before it is done.
     /// Each buffer comes with the bytes that the kernel may use.
     ///
     /// # Safety
@@ -108,21 +129,36 @@ impl PreparedLaunch {
         if !self.is_of(runtime) {
             return Err(Error::OtherRuntime { what: "kernel" });
         }
-        let (function, device) = (&*self.function, self.loaded.device);
         self.check_counts(buffers.len(), words.len())?;
-        let mut addresses = [0; MOST_BUFFERS];
-        for (address, (buffer, range)) in addresses.iter_mut().zip(buffers) {
-            function.check_reach(runtime, device, buffer)?;
-            check_part(range, buffer.len())?;
-            *address = buffer.address() + range.start as u64;
+        if grid == 0 || grid > self.function.grid_limits[0] {
+            self.function.check_shape(&self.config(grid))?;
         }
-        if grid == 0 || grid > function.grid_limits[0] {
-            function.check_shape(&LaunchConfig { grid: [grid, 1, 1], block: self.block, shared_bytes: 0 })?;
-        }
-        let stream = runtime.streams().current_ref(device);
-        let shape = Shape { grid: [grid, 1, 1], block: self.block, shared_bytes: 0 };
-        let launch = Launch { runtime, loaded: &self.loaded, function };
-        let addresses = &addresses[..buffers.len()];
+        with_array(buffers.len(), 0, |addresses| {
+            for (address, (buffer, range)) in addresses.iter_mut().zip(buffers) {
+                self.function.check_reach(runtime, self.loaded.device, buffer)?;
+                check_part(range, buffer.len())?;
+                *address = buffer.address() + range.start as u64;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { self.queue(runtime, grid, (buffers, addresses), words) }
+        })
+    }
+
+    /// Queues the launch over buffers that were checked, which begin at these addresses.
+    ///
+    /// # Safety
+    /// - The duties of [`Kernel::launch`].
+    #[inline]
+    unsafe fn queue(
+        &self,
+        runtime: &Runtime,
+        grid: u32,
+        (buffers, addresses): (&[(&DeviceBuffer, Range<usize>)], &[u64]),
+        words: &[u64],
+    ) -> Result<()> {
+        let stream = runtime.streams().current_ref(self.loaded.device);
+        let shape = Shape { grid: [grid, self.rows, 1], block: self.block, shared_bytes: 0 };
+        let launch = Launch { runtime, loaded: &self.loaded, function: &self.function };
         // SAFETY: the parameters were compared with as many addresses and words, where they are known; the rest is the
         // caller's promise.
         let queue =
@@ -138,8 +174,8 @@ impl PreparedLaunch {
 
     #[inline]
     fn check_counts(&self, buffers: usize, words: usize) -> Result<()> {
-        if buffers != self.buffers {
-            let (expected, found) = (self.buffers + 1, buffers + 1);
+        if buffers != self.accesses.len() {
+            let (expected, found) = (self.accesses.len() + 1, buffers + 1);
             return Err(self.function.refuse(LaunchErrorKind::ArgumentCount { expected, found }));
         }
         if words != self.words {
