@@ -154,7 +154,8 @@ mod tests {
     use super::*;
 
     fn kernel(name: &'static str, inputs: Vec<usize>, outputs: Vec<usize>) -> KernelReport {
-        KernelReport { operations: vec![name], read: 8, written: 8, unfused: 16, inputs, outputs, is_call: false }
+        let operations = vec![name];
+        KernelReport { operations, read: 8, written: 8, unfused: 16, inputs, outputs, is_call: false, launches: 1 }
     }
 
     #[test]

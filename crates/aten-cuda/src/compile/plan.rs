@@ -58,8 +58,15 @@ pub(super) struct Step {
     pub(super) names: Vec<&'static str>,
     /// Bytes that they would move one after another.
     pub(super) unfused: i64,
-    /// Its launch, once that was worked out; `None` where it is worked out each time.
+    /// Its launches, once those were worked out; `None` where they are worked out each time.
     prepared: OnceLock<Option<Box<Prepared>>>,
+}
+
+impl Step {
+    /// How many launches are kept ready.
+    pub(super) fn launches(&self) -> usize {
+        self.prepared.get().and_then(Option::as_ref).map_or(0, |prepared| prepared.len())
+    }
 }
 
 pub(super) enum StepWork {

@@ -69,6 +69,9 @@ pub struct KernelReport {
     pub outputs: Vec<usize>,
     /// Whether it is a call of something that was not generated.
     pub is_call: bool,
+    /// How many launches of it are kept ready from call to call: two where few long rows are split up. 0 for what is worked
+    /// out in each call, as calls are, and before the first call.
+    pub launches: usize,
 }
 
 pub(super) fn report(programs: &Programs) -> Report {
@@ -125,6 +128,7 @@ fn kernel(step: &Step, before: usize) -> KernelReport {
         inputs: slots(&step.inputs),
         outputs: slots(&step.outputs),
         is_call: matches!(step.work, StepWork::Call { .. }),
+        launches: step.launches(),
     }
 }
 
