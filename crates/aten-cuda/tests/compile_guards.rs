@@ -4,7 +4,7 @@
 //! Memory that begins at an odd place is a part of a buffer that outlives the tensors over it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use aten_cuda::attention::{SdpKernels, with_sdp_kernel};
+use aten_cuda::attention::{SdpKernels, allow_fp16_bf16_reduction_math_sdp, with_sdp_kernel};
 use aten_cuda::compile::{Compiled, compile};
 use aten_cuda::{DType, Storage, Tensor, autocast, blas, deterministic};
 use c10_core::{DeviceBuffer, Runtime, Stream, construct_storage_from_data_pointer};
@@ -121,6 +121,12 @@ fn settings() {
     let without = SdpKernels { enable_flash: false, ..SdpKernels::default() };
     let kernels = why(plainly, |compiled| with_sdp_kernel(without, || call(compiled, &[&x])));
     assert_eq!(kernels, "the fused kernel of attention was on and is off");
+    let sums = why(plainly, |compiled| {
+        allow_fp16_bf16_reduction_math_sdp(true);
+        call(compiled, &[&x]);
+        allow_fp16_bf16_reduction_math_sdp(false);
+    });
+    assert_eq!(sums, "attention in 16 bits was off and is on");
     let precision = why(plainly, |compiled| {
         blas::set_allow_tf32(true);
         call(compiled, &[&x]);
