@@ -155,7 +155,7 @@ impl<'a> Product<'a> {
         let mut detail: Vec<u64> = numbers.map(f64::to_bits).collect();
         detail.extend([activation as u64, u64::from(has_c), u64::from(has_bias)]);
         let inputs: SmallVec<[&Tensor; 4]> = [self.a, self.b].into_iter().chain(self.c).chain(self.bias).collect();
-        record::call("matmul", (&[out], &inputs), detail, move |outputs, inputs| {
+        record::pure_call("matmul", (&[out], &inputs), detail, move |outputs, inputs| {
             let [out] = outputs else { return Ok(()) };
             let [a, b, more @ ..] = inputs else { return Ok(()) };
             let (c, bias) = (more.first().filter(|_| has_c), more.last().filter(|_| has_bias));

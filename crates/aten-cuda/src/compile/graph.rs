@@ -158,6 +158,26 @@ impl Graph {
         hasher.finish()
     }
 
+    /// What graphs of one structure may have others of: sizes, strides, offsets, and numbers that operations are given. Such
+    /// graphs have as many.
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        for node in &self.nodes {
+            for view in node.views() {
+                numbers.extend(view.sizes.iter().chain(&view.strides).map(|number| number.cast_unsigned()));
+                numbers.push(view.offset.cast_unsigned());
+            }
+            match &node.work {
+                Recorded::Elements { scalars, sizes, .. } => {
+                    numbers.extend(scalars.iter().copied().chain(sizes.iter().map(|size| size.cast_unsigned())));
+                }
+                Recorded::Rows { scalars, .. } => numbers.extend(scalars),
+                Recorded::Call { detail, .. } => numbers.extend(detail),
+            }
+        }
+        numbers
+    }
+
     /// Whether the contents of a slot matter after the program.
     pub(super) fn is_result(&self, slot: SlotId) -> bool {
         let slot = &self.slots[slot];

@@ -45,6 +45,11 @@ pub struct ProgramReport {
     pub arena_bytes: usize,
     /// The shortest that such a block can be.
     pub arena_bound: usize,
+    /// The most bytes that a call has taken at once, results among them; what kernels and calls take for themselves does not
+    /// count. Of a function whose graph breaks, those of the graph that takes most.
+    pub peak_bytes: usize,
+    /// The least that any order of taking and giving back could do with: what is there at the worst moment.
+    pub peak_bound: usize,
     /// Why it is no CUDA graph, where one was asked for.
     pub not_graphed: Option<&'static str>,
     /// Why the function is called each time, where it is.
@@ -91,8 +96,10 @@ fn program(family: &Family) -> ProgramReport {
         shapes: family.traced,
         resized: family.resized(),
         kept: plans().flat_map(kept).collect(),
-        arena_bytes: plans().flat_map(|plan| &plan.arenas).map(|(_, arena)| arena.bytes).sum(),
-        arena_bound: plans().flat_map(|plan| &plan.arenas).map(|(_, arena)| arena.bound).sum(),
+        arena_bytes: plans().flat_map(|plan| &plan.layout.arenas).map(|(_, arena)| arena.bytes).sum(),
+        arena_bound: plans().flat_map(|plan| &plan.layout.arenas).map(|(_, arena)| arena.bound).sum(),
+        peak_bytes: plans().map(|plan| plan.layout.peak).max().unwrap_or(0),
+        peak_bound: plans().map(|plan| plan.layout.peak_bound).max().unwrap_or(0),
         not_graphed: entry.not_graphed(),
         called: match entry.decided() {
             Some(Calls::Function(why)) => Some(why),

@@ -281,6 +281,35 @@ fn numbers_that_a_function_makes_of_sizes_are_those_of_each_shape() {
 }
 
 #[test]
+fn a_number_that_changes_with_a_further_shape_and_not_by_it_is_found_out() {
+    let _simulated = testkit::simulated_runtime();
+    // What the function does changes when the third shape comes, from call to call.
+    let (calls, function) = (Arc::new(AtomicI64::new(0)), |calls: i64| if calls < 4 { 1 } else { calls });
+    let count = Arc::clone(&calls);
+    let compiled = compile(move |x: &[Tensor]| {
+        let factor = function(count.fetch_add(1, Ordering::Relaxed));
+        Ok(vec![x[0].mul(factor)?.add(x[0].sizes()[0])?])
+    });
+    let check = |size: i64| {
+        // The first two shapes have a factor of 1 for good.
+        let factor = if size < 6 { 1 } else { function(calls.load(Ordering::Relaxed)) };
+        let x = numbers(&[size], size);
+        let expected = x.mul(factor).unwrap().add(size).unwrap();
+        assert_eq!(bits(&compiled.call(&[&x]).unwrap()[0]), bits(&expected), "{size}");
+    };
+    for size in [4, 4, 5, 5, 4, 5] {
+        check(size);
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+    for size in [6, 6, 6, 7, 7, 6] {
+        check(size);
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 4 + 6);
+    check(4);
+    assert_eq!(calls.load(Ordering::Relaxed), 4 + 6);
+}
+
+#[test]
 fn a_hundred_shapes_in_turn_are_compiled_and_few_are_kept() {
     let _simulated = testkit::simulated_runtime();
     let function: Function = |x| Ok(vec![x[0].mul(2)?.softmax(-1, None)?.add(&x[1])?]);
