@@ -127,6 +127,8 @@ fn settings() {
         allow_fp16_bf16_reduction_math_sdp(false);
     });
     assert_eq!(sums, "attention in 16 bits was off and is on");
+    // Nothing was set before, which is not the same as what is set behind.
+    blas::set_allow_tf32(false);
     let precision = why(plainly, |compiled| {
         blas::set_allow_tf32(true);
         call(compiled, &[&x]);

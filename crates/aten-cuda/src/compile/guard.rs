@@ -315,12 +315,12 @@ impl Switches {
         let device = i64::from(device & 0xff);
         device
             | i64::from(deterministic) << 8
-            | i64::from(products.bits()) << 16
             | kernels << 24
             | i64::from(cache_enabled) << 28
             | i64::from(half_sums) << 29
             | dtype(cuda) << 32
             | dtype(cpu) << 40
+            | i64::from(products.bits()) << 48
     }
 
     fn failure(&self, now: &Self) -> Option<GuardFailure> {
