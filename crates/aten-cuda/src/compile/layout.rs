@@ -239,6 +239,11 @@ impl Layout {
         self.new.iter().map(|new| if new.is_late { Ok(None) } else { new.make().map(Some) }).collect()
     }
 
+    /// Whether all memory of a run is there from before the first step to behind the last.
+    pub(super) fn is_there_throughout(&self) -> bool {
+        self.changes.is_empty()
+    }
+
     /// Asks for the memory that a step is the first to use.
     #[inline]
     pub(super) fn before(&self, step: usize, made: &mut Made) -> Result<()> {

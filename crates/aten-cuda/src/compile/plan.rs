@@ -134,14 +134,18 @@ impl Plan {
             blocks.push(Storage::new(arena.bytes, *device)?);
         }
         let mut made = self.layout.begin()?;
+        let bound = Bound { plan: self, arguments, blocks: &blocks, made: &made };
         for &slot in &self.written {
-            let bound = Bound { plan: self, arguments, blocks: &blocks, made: &made };
             bound.place(slot).into_iter().for_each(|(storage, _)| storage.note_write());
         }
-        for (at, step) in self.steps.iter().enumerate() {
-            self.layout.before(at, &mut made)?;
-            Bound { plan: self, arguments, blocks: &blocks, made: &made }.step(runtime, step)?;
-            self.layout.after(at, &mut made);
+        if self.layout.is_there_throughout() {
+            self.steps.iter().try_for_each(|step| bound.step(runtime, step))?;
+        } else {
+            for (at, step) in self.steps.iter().enumerate() {
+                self.layout.before(at, &mut made)?;
+                Bound { plan: self, arguments, blocks: &blocks, made: &made }.step(runtime, step)?;
+                self.layout.after(at, &mut made);
+            }
         }
         made.truncate(self.layout.wanted);
         Ok(made)

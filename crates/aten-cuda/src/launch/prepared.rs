@@ -29,7 +29,9 @@ const FEW_BUFFERS: usize = 7;
 /// Launches that need nothing but the memory of their operands.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    launches: SmallVec<[One; 1]>,
+    first: One,
+    /// Those behind it.
+    more: Vec<One>,
     /// Memory between the launches, and its device.
     scratch: Option<(usize, Device)>,
 }
@@ -76,32 +78,35 @@ impl Prepared {
             (Whose::Operand(part.operand), part.offset.min(end)..end)
         });
         let ranges = ranges.collect();
-        Ok(Some(Box::new(Self { launches: SmallVec::from_buf([One { launch, grid, words, ranges }]), scratch: None })))
+        Ok(Some(Box::new(Self { first: One { launch, grid, words, ranges }, more: Vec::new(), scratch: None })))
     }
 
-    /// The same launches over other memory: `whose` tells it for each buffer of a launch.
+    /// The same over other memory: `whose` tells it for each buffer of the first launch.
     pub(super) fn over(mut self: Box<Self>, whose: impl Fn(usize) -> Whose) -> Box<Self> {
-        for launch in &mut self.launches {
-            launch.ranges.iter_mut().enumerate().for_each(|(buffer, range)| range.0 = whose(buffer));
-        }
+        self.first.ranges.iter_mut().enumerate().for_each(|(buffer, range)| range.0 = whose(buffer));
         self
     }
 
     /// These launches, and others behind them. What lies between them has so many bytes on a device.
     pub(super) fn then(mut self: Box<Self>, next: Self, scratch: (usize, Device)) -> Box<Self> {
-        self.launches.extend(next.launches);
+        self.more.push(next.first);
+        self.more.extend(next.more);
         self.scratch = Some(scratch);
         self
     }
 
     /// How many launches there are.
     pub(crate) fn len(&self) -> usize {
-        self.launches.len()
+        1 + self.more.len()
     }
 
-    /// Whether they are of this runtime.
+    fn launches(&self) -> impl Iterator<Item = &One> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
+    /// Whether they are of this runtime; all of them are of one.
     pub(crate) fn is_of(&self, runtime: &Runtime) -> bool {
-        self.launches.iter().all(|one| one.launch.is_of(runtime))
+        self.first.launch.is_of(runtime)
     }
 
     /// Launches on the current stream of the operands' device. Each operand lies in its memory as it did in that which the
@@ -112,17 +117,17 @@ impl Prepared {
         memory: impl Fn(usize) -> Option<&'a DeviceBuffer>,
     ) -> Result<bool> {
         let Some((bytes, device)) = self.scratch else {
-            return self.launches.iter().try_fold(true, |_, one| one.run(runtime, &memory, None));
+            return self.first.run(runtime, memory, None);
         };
         let has_memory = |whose: Whose| match whose {
             Whose::Operand(operand) => memory(operand).is_some(),
             Whose::Scratch => true,
         };
-        if !self.launches.iter().flat_map(|one| &one.ranges).all(|(whose, _)| has_memory(*whose)) {
+        if !self.launches().flat_map(|one| &one.ranges).all(|(whose, _)| has_memory(*whose)) {
             return Ok(false);
         }
         let scratch = DeviceBuffer::new(bytes, device)?;
-        self.launches.iter().try_fold(true, |_, one| one.run(runtime, &memory, Some(&scratch)))
+        self.launches().try_fold(true, |_, one| one.run(runtime, &memory, Some(&scratch)))
     }
 }
 
