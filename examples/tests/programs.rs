@@ -17,6 +17,7 @@ const PROGRAMS: [&str; 8] = [
     env!("CARGO_BIN_EXE_08_mixed_precision"),
 ];
 const IPC: &str = env!("CARGO_BIN_EXE_ipc");
+const DISTRIBUTED: &str = env!("CARGO_BIN_EXE_distributed");
 
 /// Variables of whoever runs the tests that would configure the allocator.
 const CONFIGURATION: [&str; 4] =
@@ -214,4 +215,28 @@ fn errors_of_the_call_itself_say_nothing_of_queued_work() {
         assert!(output.status.success(), "{text}");
         assert!(!text.contains("CUDA_LAUNCH_BLOCKING") && !text.contains("asynchronously reported"), "{text}");
     }
+}
+
+/// As Slurm starts ranks, which says who they are and where they meet.
+#[test]
+fn ranks_that_a_launcher_started_sum_a_tensor() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let rank = |rank: &str| {
+        let variables = [
+            ("SLURM_PROCID", rank),
+            ("SLURM_NTASKS", "2"),
+            ("SLURM_LOCALID", rank),
+            ("SLURM_NNODES", "1"),
+            ("SLURM_STEP_NODELIST", "localhost"),
+            ("MASTER_PORT", &port),
+        ];
+        let output = run(DISTRIBUTED, &variables, &[]);
+        let text = text(&output);
+        assert!(output.status.success(), "{text}");
+        assert_eq!(text, format!("rank {rank} of 2: the sum is 3\n"));
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| rank("1"));
+        rank("0");
+    });
 }

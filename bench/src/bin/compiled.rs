@@ -1,4 +1,5 @@
-//! Compiled functions beside the same functions called as they are, on a GPU: `compiled [--driver real] [--small]`.
+//! Compiled functions beside the same functions called as they are, on a GPU: `compiled [--driver real] [--small]
+//! [--only text]`.
 //!
 //! For each program: what the first call takes in a process that has loaded a module, what a call takes on the device
 //! (many calls between two events) and on the host (many calls without waiting), compiled, compiled with wide intermediates,
@@ -6,7 +7,7 @@
 //! it. Texts are those that the first call had the driver compile, and the milliseconds beside them what it takes to compile
 //! them once more. The last column compares the results. With `CUDA_CACHE_DISABLE=1` the driver keeps no code from before.
 //! The driver is the one that the runtime finds, or that `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look
-//! on the simulated device.
+//! on the simulated device, and `--only` the programs whose names have the text.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -34,7 +35,8 @@ struct Program {
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let small = words.iter().any(|word| word == "--small");
-    match run(small) {
+    let only = words.iter().skip_while(|word| *word != "--only").nth(1).map_or("", String::as_str);
+    match run(small, only) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             #[expect(clippy::print_stderr, reason = "the output of a program")]
@@ -47,14 +49,14 @@ fn main() -> ExitCode {
 }
 
 #[expect(clippy::print_stdout, reason = "the output of a program")]
-fn run(small: bool) -> std::result::Result<(), Failure> {
+fn run(small: bool, only: &str) -> std::result::Result<(), Failure> {
     // A module is loaded before anything is measured.
     Tensor::ones(&[16], DType::F32, "cuda")?.add(1)?.to_vec::<f32>()?;
     println!(
         "program | kernels | first ms | texts | lines | their ms | peak MiB | compiled us | wide us | graph us | eager us | GB/s | host: compiled us | graph us | eager us | \
          largest difference"
     );
-    for program in programs(small)? {
+    for program in programs(small)?.into_iter().filter(|program| program.name.contains(only)) {
         println!("{}", measure(&program, if small { 3 } else { 50 })?);
     }
     Ok(())

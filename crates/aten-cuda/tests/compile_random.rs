@@ -1,10 +1,12 @@
 //! Random programs, compiled and as they are: the same results, the same changes to their arguments.
 //!
 //! Programs of whole numbers have every kind of operation, since their sums are exact in any order. Programs of floats
-//! without rows are compared bit by bit too; with rows, sums may be added up in another order.
+//! without rows are compared bit by bit too; with rows, sums may be added up in another order, and products of programs that
+//! may round less often go other ways.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use aten_cuda::compile::compile;
+use aten_cuda::blas;
+use aten_cuda::compile::{CompileOptions, compile_with};
 use aten_cuda::{DType, Result, Tensor};
 use c10_core::{Runtime, Stream};
 
@@ -22,6 +24,7 @@ enum Numbers {
     Whole,
     Floats,
     Rows,
+    Products,
 }
 
 struct Random(u64);
@@ -54,10 +57,21 @@ const SIDE_STREAMS: u32 = 2;
 impl Program {
     fn new(seed: u64, numbers: Numbers) -> Self {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let sizes = [[6, 10], [3, 32], [40, 8], [1, 5], [17, 1]][random.place(5)];
+        let sizes = match numbers {
+            Numbers::Products => [[8, 8], [24, 24], [16, 24], [12, 40], [1, 16]][random.place(5)],
+            Numbers::Whole | Numbers::Floats | Numbers::Rows => {
+                [[6, 10], [3, 32], [40, 8], [1, 5], [17, 1]][random.place(5)]
+            }
+        };
+        // What stands around products: sums, activations, other orders of elements, and the products themselves.
+        let around = [0, 0, 1, 4, 6, 6, 9, 9, 11, 15, 15, 20, 22, 22, 22, 23, 23, 24];
         let steps = (0..2 + random.below(14))
             .map(|_| Step {
-                operation: random.below(if numbers == Numbers::Floats { 17 } else { 22 }),
+                operation: match numbers {
+                    Numbers::Floats => random.below(17),
+                    Numbers::Whole | Numbers::Rows => random.below(22),
+                    Numbers::Products => around[random.place(18)],
+                },
                 first: random.place(1 << 20),
                 second: random.place(1 << 20),
                 number: i64::from(random.below(5)) - 2,
@@ -86,7 +100,7 @@ impl Program {
         let number = |at: i64| (at * 7 + seed * 13) % 11 - 5;
         let host = match self.numbers {
             Numbers::Whole => Tensor::from_slice(&(0..count).map(number).collect::<Vec<i64>>(), sizes),
-            Numbers::Floats | Numbers::Rows => {
+            Numbers::Floats | Numbers::Rows | Numbers::Products => {
                 Tensor::from_slice(&(0..count).map(|at| number(at) as f32 / 4.0).collect::<Vec<f32>>(), sizes)
             }
         };
@@ -155,24 +169,32 @@ impl Program {
             20 if a.dim() > 0 => self.rows(a, last, false)?,
             21 if a.dim() > 0 => match self.numbers {
                 Numbers::Rows => a.softmax(last, None)?,
-                Numbers::Whole | Numbers::Floats => a.amax([last], true)?,
+                Numbers::Whole | Numbers::Floats | Numbers::Products => a.amax([last], true)?,
             },
+            22 if a.dim() == 2 && b.dim() == 2 && a.size(1)? == b.size(0)? => a.mm(b)?,
+            23 if a.dim() == 2 => a.mm(&a.t()?.contiguous()?)?,
+            24 if a.dim() == 2 && b.dim() == 2 && a.size(1)? == b.size(1)? => {
+                a.linear(b, None)?.gelu_tanh()?.hardtanh(-4, 4)?
+            }
             _ => return Ok(None),
         }))
     }
 
     fn rows(&self, a: &Tensor, dim: i64, keepdim: bool) -> Result<Tensor> {
         match self.numbers {
-            Numbers::Rows => a.mean([dim], keepdim, None),
+            Numbers::Rows | Numbers::Products => a.mean([dim], keepdim, None),
             Numbers::Whole | Numbers::Floats => a.sum([dim], keepdim, None),
         }
     }
 
-    fn check(&self, seed: u64) {
+    /// The answer is how many products do more than their own.
+    fn check(&self, seed: u64) -> usize {
         let sides: Vec<Stream> = (0..SIDE_STREAMS).map(|_| Stream::new(None, 0).unwrap()).collect();
         let compiled = {
             let (program, sides) = (self.clone(), sides.clone());
-            compile(move |arguments: &[Tensor]| program.run(arguments, &sides))
+            let mut options = CompileOptions::default();
+            options.wide_intermediates = self.numbers == Numbers::Products;
+            compile_with(move |arguments: &[Tensor]| program.run(arguments, &sides), options)
         };
         let (eager, own) = (self.arguments(), self.arguments());
         for call in 0..3 {
@@ -184,6 +206,9 @@ impl Program {
                 self.compare(expected, found, &context);
             }
         }
+        let report = compiled.report();
+        let kernels = report.programs.iter().flat_map(|program| &program.kernels);
+        kernels.filter(|kernel| kernel.operations.len() > 1 && kernel.operations.contains(&"matmul")).count()
     }
 
     fn compare(&self, expected: &Tensor, found: &Tensor, context: &dyn Fn() -> String) {
@@ -195,8 +220,8 @@ impl Program {
         let largest = expected.iter().fold(1e-6_f32, |most, value| most.max(value.abs()));
         for (expected, found) in expected.iter().zip(&found) {
             let near = match self.numbers {
-                Numbers::Rows if largest.is_finite() => (expected - found).abs() <= 2e-5 * largest,
-                Numbers::Rows => true,
+                Numbers::Rows | Numbers::Products if largest.is_finite() => (expected - found).abs() <= 2e-5 * largest,
+                Numbers::Rows | Numbers::Products => true,
                 Numbers::Whole | Numbers::Floats => {
                     expected.to_bits() == found.to_bits() || expected.is_nan() && found.is_nan()
                 }
@@ -241,6 +266,20 @@ fn programs_of_floats_give_the_same_bits() {
 #[test]
 fn programs_with_rows_of_floats_give_near_results() {
     check(Numbers::Rows, 0..count());
+}
+
+#[test]
+fn programs_with_products_give_near_results() {
+    for has_library in [true, false] {
+        let simulated = start();
+        if !has_library {
+            blas::set_libraries(None, None);
+        } else if simulated.is_some() {
+            blas::set_libraries(Some(testkit::cublas()), Some(testkit::cublaslt()));
+        }
+        let more: usize = (0..2 * count()).map(|seed| Program::new(seed, Numbers::Products).check(seed)).sum();
+        assert!(more > 10, "{more} products did more than their own");
+    }
 }
 
 #[test]

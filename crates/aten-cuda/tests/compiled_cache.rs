@@ -35,9 +35,16 @@ fn call(fails: Option<&'static str>) -> Vec<f32> {
 
 const EXPECTED: [f32; 3] = [3.0, 5.0, 7.0];
 
-/// Runs a test in a process whose folder of compiled kernels this is.
+/// Runs a test in a process whose folder of compiled kernels this is, and whose driver keeps nothing.
 fn with_folder(test: &str, path: &Path, switch: &str, body: impl FnOnce(PathBuf)) {
-    let variables = [("PYTORCH_KERNEL_CACHE_PATH", path.to_str().unwrap()), ("USE_PYTORCH_KERNEL_CACHE", switch)];
+    with_switches(test, path, [switch, "1"], body);
+}
+
+/// Runs a test in a process whose folder of compiled kernels this is; the switches are that of the folder and the one that
+/// has the driver keep nothing.
+fn with_switches(test: &str, path: &Path, [own, driver]: [&str; 2], body: impl FnOnce(PathBuf)) {
+    let folder = ("PYTORCH_KERNEL_CACHE_PATH", path.to_str().unwrap());
+    let variables = [folder, ("USE_PYTORCH_KERNEL_CACHE", own), ("CUDA_CACHE_DISABLE", driver)];
     testkit::with_environment(test, &variables, || body(std::env::var_os("PYTORCH_KERNEL_CACHE_PATH").unwrap().into()));
 }
 
@@ -108,6 +115,14 @@ fn the_cache_can_be_switched_off() {
     with_folder("the_cache_can_be_switched_off", &folder("off"), "0", |own| {
         assert_eq!(call(None), EXPECTED);
         assert!(files(&own).is_empty());
+    });
+}
+
+#[test]
+fn nothing_is_kept_twice() {
+    with_switches("nothing_is_kept_twice", &folder("twice"), ["1", "0"], |own| {
+        assert_eq!(call(None), EXPECTED);
+        assert!(files(&own).is_empty(), "the driver keeps what it has compiled");
     });
 }
 

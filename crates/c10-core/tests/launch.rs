@@ -439,6 +439,38 @@ fn where_the_driver_cannot_tell_parameters_the_text_does() {
     assert_eq!(launch(&[Arg::from(&buffer)]), LaunchErrorKind::ArgumentCount { expected: 3, found: 1 });
 }
 
+/// Few addresses are passed from the stack and many from the heap; how many there may be, the parameters say.
+#[test]
+fn prepared_launches_pass_as_many_buffers_as_there_are_parameters() {
+    let rig = rig(config());
+    let stream = rig.runtime.streams().current(DEVICE).unwrap();
+    for count in [1_usize, 7, 8, 100] {
+        let parameters: String = (0..count).map(|at| format!(".param .u64 to{at}, ")).collect();
+        let stores: String = (0..count)
+            .map(|at| format!("ld.param.u64 %d, [to{at}]; st.global.u64 [%d], %e; add.s64 %e, %e, 1;\n"))
+            .collect();
+        let text = format!(
+            ".version 7.8 .target sm_75 .address_size 64
+            .visible .entry count({parameters} .param .align 8 .b8 numbers[8])
+            {{ .reg .b64 %d, %e; ld.param.u64 %e, [numbers];\n{stores} ret; }}"
+        );
+        let kernel = Module::from_ptx(&rig.runtime, DEVICE, &text).unwrap().kernel("count").unwrap();
+        let prepared = kernel.prepare([1, 1, 1], count, 1).unwrap();
+        let buffers: Vec<DeviceBuffer> = (0..count).map(|_| rig.runtime.memory().buffer(8, &stream).unwrap()).collect();
+        let parts: Vec<_> = buffers.iter().map(|buffer| (buffer, 0..8)).collect();
+        // SAFETY: the kernel writes one word of each buffer.
+        unsafe { prepared.launch(&rig.runtime, 1, &parts, &[1000]) }.unwrap();
+        stream.synchronize().unwrap();
+        for (at, buffer) in buffers.iter().enumerate() {
+            assert_eq!(read(buffer)[0] as usize, 1000 + at, "{count} buffers");
+        }
+        assert!(matches!(kernel.prepare([1, 1, 1], count + 1, 1), Err(Error::Launch(_))));
+    }
+    let kernel = kernel(&rig, "add");
+    let refused = |buffers| kernel.prepare([1, 1, 1], buffers, 0).map(drop);
+    assert_eq!(kind(refused(512)), LaunchErrorKind::ArgumentCount { expected: 511, found: 512 });
+}
+
 /// Loads, launches, captures, replays, sleeps.
 fn program(rig: &Rig) -> Result<()> {
     let stream = rig.runtime.streams().pooled(DEVICE, 0)?;

@@ -23,6 +23,6 @@
 //! ```
 
 pub use aten_cuda::compile::{
-    CompileMode, CompileOptions, Compiled, Foldability, GraphBreak, GuardFailure, Kept, KernelReport, ProgramReport,
-    Report, break_causes, compile, compile_with, foldabilities, foldability,
+    CompileMode, CompileOptions, Compiled, Declined, EpilogueReport, Foldability, GraphBreak, GuardFailure, Kept,
+    KernelReport, ProgramReport, Report, break_causes, compile, compile_with, foldabilities, foldability,
 };

@@ -33,7 +33,7 @@
 //! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
 //! are in [`torch`], and those of `torch.cuda.tunable` and `torch.cuda.nvtx`, as there, in modules of those names alone
 //! ([`amp`], [`comm`], [`tunable`], [`nvtx`], [`sanitizer`], [`gds`], [`jiterator`]). Beyond torch, [`timeline`] records what the
-//! program and the devices did, [`compiler`] compiles functions of tensors (`torch.compile`), and [`expression`] makes kernels of closures and texts.
+//! program and the devices did, [`compiler`] compiles functions of tensors (`torch.compile`), [`distributed`] makes groups of processes (`torch.distributed`), and [`expression`] makes kernels of closures and texts.
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -49,6 +49,7 @@ pub mod buffers;
 pub mod comm;
 pub mod compiler;
 pub mod device;
+pub mod distributed;
 pub mod expression;
 mod figures;
 pub mod gds;

@@ -249,3 +249,28 @@ fn every_conversion_gives_the_same() {
         check(&program, schedule, &Layout::contiguous(&program, 1000), from as u64);
     }
 }
+
+/// A thread holds a vector of each operand, so vectors are as wide as registers allow; a program that was not fused has
+/// few operands and wide vectors.
+#[test]
+fn fused_programs_of_many_operands_have_narrow_vectors() {
+    for (operands, ty, wanted) in [
+        (8, Type::F32, 4),
+        (31, Type::F32, 4),
+        (32, Type::F32, 2),
+        (70, Type::F32, 1),
+        (15, Type::F16, 8),
+        (40, Type::F16, 4),
+    ] {
+        let mut graph = Graph::new();
+        let inputs: Vec<Value> = (0..operands).map(|_| graph.input(ty)).collect();
+        let mut sum = inputs[0];
+        for &input in inputs.iter().cycle().skip(1).take(operands.max(20)) {
+            sum = graph.binary(Binary::Add, sum, input);
+        }
+        graph.output(sum);
+        let program = graph.finish().expect("sums are well typed");
+        let schedule = Schedule::contiguous(&program).for_fused(&program);
+        assert_eq!(schedule.access, Access::Contiguous { vector: wanted, unroll: 1 }, "{operands} of {ty:?}");
+    }
+}

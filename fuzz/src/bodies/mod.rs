@@ -8,6 +8,7 @@ mod ptx;
 mod results;
 mod safetensors;
 mod snapshot;
+mod store;
 mod text;
 
 use crate::mutate::Style;
@@ -36,6 +37,7 @@ pub const BODIES: &[Body] = &[
     Body { name: "results", style: Style::Lines, run: results::run },
     Body { name: "safetensors", style: Style::Bytes, run: safetensors::run },
     Body { name: "snapshot", style: Style::Bytes, run: snapshot::run },
+    Body { name: "store", style: Style::Bytes, run: store::run },
     Body { name: "ptx", style: Style::Lines, run: ptx::run_text },
 ];
 

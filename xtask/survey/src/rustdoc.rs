@@ -13,8 +13,17 @@ use rustdoc_types::{Crate, Id, Item, ItemEnum};
 use crate::Result;
 
 /// The documented crates, each after those it depends on.
-pub(crate) const CRATES: &[&str] =
-    &["memory-viz", "cuda-sys", "c10-core", "kernel-ir", "aten-cuda", "cuda-storage", "cuda-api", "testkit"];
+pub(crate) const CRATES: &[&str] = &[
+    "memory-viz",
+    "cuda-sys",
+    "c10-core",
+    "kernel-ir",
+    "aten-cuda",
+    "cuda-storage",
+    "cuda-dist",
+    "cuda-api",
+    "testkit",
+];
 
 /// Documents all crates, with all features, and returns the path of the output of each.
 ///

@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use c10_core::{Device, DeviceBuffer, DeviceIndex, LibraryStream, Runtime};
 
+use super::followed::Problem;
 use super::library::handle::{Blas, Handle};
 use super::library::workspace::Generation;
 use super::settings::{self, BlasBackend};
@@ -28,6 +29,12 @@ use crate::tensor::{Context, Tensor, storage_of};
 /// The largest result and the longest sums that take a device no longer here than in a library.
 const MOST_ELEMENTS: i64 = 128 * 128;
 const MOST_STEPS: i64 = 64;
+
+/// Whether a single product of these sizes may go this way.
+pub(super) fn is_small(problem: &Problem) -> bool {
+    let &Problem { m, k, n, dtype, .. } = problem;
+    m.saturating_mul(n) <= MOST_ELEMENTS && k <= MOST_STEPS && Direct::serves(dtype)
+}
 
 /// What a product needs besides the memory.
 struct Entry {
@@ -63,12 +70,7 @@ impl<'a> Small<'a> {
     pub(super) fn of(a: &'a Tensor, b: &'a Tensor, alpha: f64) -> Option<Self> {
         let (&[m, k], &[_, n]) = (a.sizes(), b.sizes()) else { return None };
         let dtype = a.dtype();
-        if record::is_on()
-            || m.saturating_mul(n) > MOST_ELEMENTS
-            || k > MOST_STEPS
-            || !Direct::serves(dtype)
-            || b.dtype() != dtype
-        {
+        if record::is_on() || b.dtype() != dtype || !is_small(&Problem { m, k, n, is_batch: false, dtype }) {
             return None;
         }
         let (first, second) = (a.plain_storage().ok()?.buffer()?, b.plain_storage().ok()?.buffer()?);

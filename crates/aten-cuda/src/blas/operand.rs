@@ -9,6 +9,7 @@
 
 use c10_core::{Arg, MemoryAccess};
 
+use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::tensor::Tensor;
 
@@ -92,6 +93,22 @@ impl<'a> Matrices<'a> {
         })
     }
 }
+
+/// Whether products read a factor of these sizes and strides, of two or three dimensions, as it lies: without a copy, and as
+/// fast as a copy that lies by rows.
+pub(crate) fn reads_as_it_lies(sizes: &[i64], strides: &[i64], offset: i64, dtype: DType) -> bool {
+    let (&[.., rows, columns], &[.., row, column]) = (sizes, strides) else { return false };
+    let by_rows = column == 1 && row >= columns.max(1);
+    let by_columns = row == 1 && column >= rows.max(1);
+    let batch = if strides.len() == 3 { strides[0] } else { 0 };
+    let bytes = i64::try_from(dtype.itemsize()).unwrap_or(1);
+    let is_aligned = |elements: i64| (elements * bytes) % VECTOR_BYTES == 0;
+    let line = if by_rows { row } else { column };
+    (by_rows || by_columns) && batch >= 0 && [offset, line, batch].into_iter().all(is_aligned)
+}
+
+/// What kernels load at once, where lines begin at multiples of it.
+const VECTOR_BYTES: i64 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lying {

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::candidates::{self, Way, Ways};
 use super::direct::Small;
+use super::followed::{NAME, ProductCall, Taken};
 use super::library::gemm::{self, Gemm};
 use super::library::handle::Blas;
 use super::library::lt::{self, Algorithm, Epilogue};
@@ -37,12 +38,15 @@ pub(super) struct Product<'a> {
     /// A vector that is added to each row.
     pub(super) bias: Option<&'a Tensor>,
     pub(super) activation: Activation,
+    /// Which of these were operations of their own.
+    pub(super) taken: Taken,
 }
 
 impl<'a> Product<'a> {
     /// `a @ b`.
     pub(super) fn new(a: &'a Tensor, b: &'a Tensor) -> Self {
-        Self { a, b, c: None, alpha: 1.into(), beta: 0.into(), bias: None, activation: Activation::None }
+        let (activation, taken) = (Activation::None, Taken::Nothing);
+        Self { a, b, c: None, alpha: 1.into(), beta: 0.into(), bias: None, activation, taken }
     }
 
     /// With something added. What is multiplied by zero is not read: it may be anything.
@@ -122,7 +126,7 @@ impl<'a> Product<'a> {
         f(Product { a: &a, b: &b, c: c.as_ref(), bias: bias.as_ref(), alpha, beta, ..*self })
     }
 
-    fn compute(&self, out: &Tensor) -> Result<()> {
+    pub(super) fn compute(&self, out: &Tensor) -> Result<()> {
         if out.numel() == 0 {
             return Ok(());
         }
@@ -133,13 +137,14 @@ impl<'a> Product<'a> {
             let kernel = if self.a.dim() == 3 { "baddbmm_cuda" } else { "addmm_cuda" }.to_owned();
             return Err(TensorError::NotImplemented { kernel, dtype: out.dtype() }.into());
         }
-        if self.is_recorded(out)? {
+        if self.is_recorded(out)? || self.one_after_another(out)? {
             return Ok(());
         }
         if self.a.numel() == 0 {
             return self.by_own_kernels(out, None);
         }
         if tune::may_be_enabled()
+            && self.taken == Taken::Nothing
             && let Some(way) = self.tuned(out)?
         {
             return self.by(&way, out);
@@ -149,18 +154,9 @@ impl<'a> Product<'a> {
 
     /// Writes the product down where a trace is under way.
     fn is_recorded(&self, out: &Tensor) -> Result<bool> {
-        let Self { alpha, beta, activation, .. } = *self;
-        let (has_c, has_bias) = (self.c.is_some(), self.bias.is_some());
-        let numbers = [alpha, beta].into_iter().flat_map(|number| [number.to_f64(), number.imaginary()]);
-        let mut detail: Vec<u64> = numbers.map(f64::to_bits).collect();
-        detail.extend([activation as u64, u64::from(has_c), u64::from(has_bias)]);
         let inputs: SmallVec<[&Tensor; 4]> = [self.a, self.b].into_iter().chain(self.c).chain(self.bias).collect();
-        record::pure_call("matmul", (&[out], &inputs), detail, move |outputs, inputs| {
-            let [out] = outputs else { return Ok(()) };
-            let [a, b, more @ ..] = inputs else { return Ok(()) };
-            let (c, bias) = (more.first().filter(|_| has_c), more.last().filter(|_| has_bias));
-            Product { a, b, c, alpha, beta, bias, activation }.compute(out)
-        })
+        let call = ProductCall::of(self);
+        record::pure_call(NAME, (&[out], &inputs), call.detail(), move |outputs, inputs| call.run(outputs, inputs))
     }
 
     /// The way that the tuner has found; `None` for the usual one.
@@ -187,14 +183,28 @@ impl<'a> Product<'a> {
 
     /// By the short way, if it is a small product with nothing else; else `false`, and nothing was done.
     fn directly(&self, out: &Tensor) -> Result<bool> {
+        self.small().map_or(Ok(false), |small| small.write(out).map(|()| true))
+    }
+
+    /// Whether it goes the short way.
+    pub(super) fn is_direct(&self) -> bool {
+        self.small().is_some()
+    }
+
+    fn small(&self) -> Option<Small<'a>> {
         let is_plain = self.c.is_none() && self.bias.is_none() && self.activation == Activation::None;
-        let small = if is_plain { Small::of(self.a, self.b, self.alpha.to_f64()) } else { None };
-        small.map_or(Ok(false), |small| small.write(out).map(|()| true))
+        if is_plain { Small::of(self.a, self.b, self.alpha.to_f64()) } else { None }
     }
 
     /// What follows the product.
     pub(super) fn epilogue(&self) -> Epilogue<'a> {
-        Epilogue { bias: self.bias, activation: self.activation }
+        Epilogue { bias: self.bias, activation: self.activation, c: None }
+    }
+
+    /// What is added, where cuBLASLt may read it where it lies: a matrix that the product has taken along.
+    fn c_in_place(&self, out: &Tensor) -> Option<&'a Tensor> {
+        let lies_so = |c: &&Tensor| c.is_contiguous() && c.sizes() == out.sizes() && c.dtype() == out.dtype();
+        self.c.filter(|_| self.taken == Taken::Widely).filter(lies_so)
     }
 
     /// By cuBLASLt or cuBLAS; `false` where it is not there or does not compute it, and nothing was done.
@@ -208,10 +218,17 @@ impl<'a> Product<'a> {
                 return if is_done { out.copy_(&out.conj()).map(|_| true) } else { Ok(false) };
             }
             let Some(gemm) = Gemm::new(out, self.a, self.b, self.alpha, self.beta)? else { return Ok(false) };
+            let epilogue = self.epilogue();
+            if let Asked::Either = asked
+                && let Some(c) = self.c_in_place(out)
+                && lt::run(runtime, &blas, &handle, &gemm, Epilogue { c: Some(c), ..epilogue }, None)?
+            {
+                return Ok(true);
+            }
             if let Some(c) = self.c.filter(|c| !is_same_view(c, out)) {
                 out.copy_(c)?;
             }
-            let by_lt = |algorithm| lt::run(runtime, &blas, &handle, &gemm, self.epilogue(), algorithm);
+            let by_lt = |algorithm| lt::run(runtime, &blas, &handle, &gemm, epilogue, algorithm);
             match asked {
                 Asked::Lt(algorithm) => return by_lt(Some(algorithm)),
                 Asked::Either if self.prefers_lt(out) && by_lt(None)? => return Ok(true),

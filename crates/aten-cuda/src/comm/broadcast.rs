@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use c10_core::{Device, DeviceArg, DeviceIndex, Event};
 
-use super::transfer::{Lane, copy, current, with_lanes};
+use super::transfer::{Lane, copy, copy_part, current, is_any_capturing, with_lanes};
 use super::{as_real, device_of, not_negative, resolved, route as way};
 use crate::base::comm_error::CommError;
 use crate::base::error::Result;
@@ -93,15 +93,10 @@ fn send(tensor: &Tensor, to: &[&Tensor]) -> Result<()> {
     devices.dedup();
     // Ways through other devices are for bytes as they are, each device once.
     let is_ring = is_whole && to.len() > 1 && devices.len() == to.len() + 1 && tensor.is_cuda();
-    if !is_ring || is_any_capturing(&devices)? || !all_reach_each_other(&devices)? {
+    if !is_ring || is_any_capturing(devices.iter().flatten().copied())? || !all_reach_each_other(&devices)? {
         return to.iter().try_for_each(|to| copy(to, tensor));
     }
     by_hops(tensor, to)
-}
-
-/// Whether the current stream of a device is captured. A graph waits for no streams but those of its own capture.
-fn is_any_capturing(devices: &[Option<DeviceIndex>]) -> Result<bool> {
-    devices.iter().flatten().try_fold(false, |any, &device| Ok(any || current(device)?.is_capturing()?))
 }
 
 /// Whether all devices reach each other's memory.
@@ -136,7 +131,7 @@ fn by_hops(tensor: &Tensor, to: &[&Tensor]) -> Result<()> {
                 lane.stream().wait_event(arrived)?;
             }
             let (start, end) = (hop.part * plan.part, bytes.min((hop.part + 1) * plan.part));
-            copy_part(member(hop.from), member(hop.to), start..end, lane)?;
+            copy_part((member(hop.from), start..end), (member(hop.to), start), lane)?;
             arrived.insert((hop.to, hop.part), lane.stream().record_event()?);
         }
         Ok(())
@@ -147,12 +142,4 @@ fn by_hops(tensor: &Tensor, to: &[&Tensor]) -> Result<()> {
         ends.iter().try_for_each(|end| stream.wait_event(end))?;
     }
     Ok(())
-}
-
-/// Copies some bytes of one tensor to the same place of another, on a lane.
-fn copy_part(from: &Tensor, to: &Tensor, range: std::ops::Range<usize>, lane: &Lane) -> Result<()> {
-    let (Some(source), Some(target)) = (from.storage().buffer(), to.storage().buffer()) else { return Ok(()) };
-    to.storage().note_write();
-    let read = from.byte_offset() + range.start..from.byte_offset() + range.end;
-    Ok(target.copy_from_buffer_on(to.byte_offset() + range.start, source, read, lane.stream())?)
 }

@@ -1,5 +1,7 @@
 //! Sums of tensors on several devices.
 
+mod parts;
+
 use c10_core::{DeviceArg, DeviceIndex, Runtime};
 use kernel_ir::{Binary, Graph};
 
@@ -17,9 +19,10 @@ use crate::tensor::{Context, Tensor};
 /// and the sum begins with the last such. A single tensor is its own sum.
 ///
 /// Queued on the current stream of the destination, after what is queued on those of the other devices. Where its kernels
-/// reach the other devices' memory, one kernel adds up to four tensors; elsewhere they are copied first. The order of the
-/// sum and its rounding are the same either way: the first, then the others one by one. Tensors of several dtypes give
-/// what adding them so gives. The result is complex where the tensors are.
+/// reach the other devices' memory, one kernel adds up to four tensors, and large tensors come part after part by copies,
+/// which use the whole link, while the parts before are added; elsewhere they are copied first. The order of the sum and
+/// its rounding are the same in each way: the first, then the others one by one. Tensors of several dtypes give what
+/// adding them so gives. The result is complex where the tensors are.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();
@@ -47,7 +50,11 @@ pub(super) fn reduce_to(inputs: &[&Tensor], destination: DeviceIndex) -> Result<
     }
     let others = inputs.iter().enumerate().filter(|(index, _)| *index != root).map(|(_, other)| *other);
     let ordered: Vec<&Tensor> = [inputs[root]].into_iter().chain(others).collect();
-    let run = || if reaches_all(&ordered, destination)? { by_kernels(&ordered) } else { by_copies(&ordered) };
+    let run = || match reaches_all(&ordered, destination)? {
+        true if parts::fit(&ordered)? => parts::sum(&ordered),
+        true => by_kernels(&ordered),
+        false => by_copies(&ordered),
+    };
     run().of("reduce_add", &ordered)
 }
 
@@ -94,15 +101,18 @@ const AT_ONCE: usize = 4;
 fn by_kernels(inputs: &[&Tensor]) -> Result<Tensor> {
     let out = inputs[0].uninitialized_like()?;
     let device = device_of(&out).unwrap_or(0);
-    among(device, inputs.iter().filter_map(|input| device_of(input)), || {
-        let (first, rest) = inputs.split_at(inputs.len().min(AT_ONCE));
-        add_all(&out, first)?;
-        rest.chunks(AT_ONCE - 1).try_for_each(|some| {
-            let operands: Vec<&Tensor> = [&out].into_iter().chain(some.iter().copied()).collect();
-            add_all(&out, &operands)
-        })
-    })?;
+    among(device, inputs.iter().filter_map(|input| device_of(input)), || add_some(&out, inputs))?;
     Ok(out)
+}
+
+/// Writes the sum of the inputs, one by one, to `out`, by kernels that add a few of them each.
+fn add_some(out: &Tensor, inputs: &[&Tensor]) -> Result<()> {
+    let (first, rest) = inputs.split_at(inputs.len().min(AT_ONCE));
+    add_all(out, first)?;
+    rest.chunks(AT_ONCE - 1).try_for_each(|some| {
+        let operands: Vec<&Tensor> = [out].into_iter().chain(some.iter().copied()).collect();
+        add_all(out, &operands)
+    })
 }
 
 /// Writes the sum of the inputs, one by one, to `out`.

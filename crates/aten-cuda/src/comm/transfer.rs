@@ -6,6 +6,8 @@
 //!
 //! **Invariant:** a lane that was begun is joined, whatever fails in it.
 
+use std::ops::Range;
+
 use c10_core::{DeviceIndex, Event, PinnedBuffer, Runtime, Stream};
 
 use super::device_of;
@@ -69,6 +71,11 @@ fn staged(to: &Tensor, from: &Tensor) -> Result<()> {
 /// The current stream of a device.
 pub(super) fn current(device: DeviceIndex) -> Result<Stream> {
     Ok(Runtime::with_current(|runtime| runtime.streams().current(device))?)
+}
+
+/// Whether the current stream of a device is captured. A graph waits for no streams but those of its own capture.
+pub(super) fn is_any_capturing(devices: impl IntoIterator<Item = DeviceIndex>) -> Result<bool> {
+    devices.into_iter().try_fold(false, |any, device| Ok(any || current(device)?.is_capturing()?))
 }
 
 /// Runs what queues work on the current stream of a device that uses memory of others too: after what is queued on their
@@ -153,4 +160,12 @@ pub(super) fn copy_all(pairs: &[(Tensor, Tensor)]) -> Result<()> {
         far.iter().zip(&lanes).try_for_each(|((to, from), lane)| lane.run(|| copy(to, from)))?;
         near.iter().try_for_each(|(to, from)| copy(to, from))
     })
+}
+
+/// Copies some bytes of one tensor, counted from its first element, to a place of another, on a lane.
+pub(super) fn copy_part((from, range): (&Tensor, Range<usize>), (to, at): (&Tensor, usize), lane: &Lane) -> Result<()> {
+    let (Some(source), Some(target)) = (from.storage().buffer(), to.storage().buffer()) else { return Ok(()) };
+    to.storage().note_write();
+    let read = from.byte_offset() + range.start..from.byte_offset() + range.end;
+    Ok(target.copy_from_buffer_on(to.byte_offset() + at, source, read, lane.stream())?)
 }

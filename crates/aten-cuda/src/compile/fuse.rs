@@ -21,11 +21,20 @@ use crate::launch::record::{Beyond, Recorded};
 /// Operations that a kernel holds at most.
 const MOST_NODES: usize = 48;
 
-/// Memory that a kernel reads and writes at most.
-const MOST_OPERANDS: usize = 24;
+/// Results that a kernel over many elements writes at most: with more, a thread has too few registers for vectors of each.
+const MOST_RESULTS: usize = 8;
 
 /// A kernel over so few elements costs its launch more than anything else.
 const SMALL: i64 = 1 << 16;
+
+/// What a kernel over few elements reads and writes at most.
+const MOST_OPERANDS: usize = 128;
+
+/// Operations that stand in a kernel's text at most: the driver's time for it grows with them.
+const MOST_WRITTEN: usize = MOST_NODES * MOST_RESULTS;
+
+/// Bytes of a kernel's parameters, of the 4096 that each device has.
+const PARAMETER_BYTES: usize = 4000;
 
 /// Rows from which on a kernel that computes each row within one block keeps a device busy.
 const ENOUGH_ROWS: i64 = 512;
@@ -84,6 +93,35 @@ pub enum Kept {
     Stream,
 }
 
+/// How much a kernel holds.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    results: usize,
+    /// Memory that it reads and writes.
+    operands: usize,
+    operations: usize,
+}
+
+impl Extent {
+    fn with(self, other: &Self) -> Self {
+        Self {
+            results: self.results + other.results,
+            operands: self.operands + other.operands,
+            operations: self.operations + other.operations,
+        }
+    }
+
+    /// Whether a kernel over these elements has room for it.
+    fn fits(&self, domain: &[i64]) -> bool {
+        let is_small = domain.iter().product::<i64>() <= SMALL;
+        // An address and a stride for each dimension, and for each dimension its size.
+        let bytes = 8 * self.operands * (2 + domain.len()) + 16 * domain.len() + 64;
+        bytes <= PARAMETER_BYTES
+            && self.operations <= MOST_WRITTEN
+            && if is_small { self.operands <= MOST_OPERANDS } else { self.results <= MOST_RESULTS }
+    }
+}
+
 /// The decisions about a graph.
 #[derive(Debug)]
 pub(super) struct Fusion {
@@ -118,7 +156,7 @@ impl Fusion {
             }
         }
         fusion.keep_what_several_read(graph);
-        fusion.group(graph);
+        fusion.group(graph, &sizes);
         fusion
     }
 
@@ -325,22 +363,31 @@ impl Fusion {
         bytes.fold(0, i64::saturating_add)
     }
 
-    /// Puts kept nodes together.
-    fn group(&mut self, graph: &Graph) {
+    /// Puts kept nodes together. `sizes` are the operations of each node's expression.
+    fn group(&mut self, graph: &Graph, sizes: &[usize]) {
+        let mut extents: Vec<Extent> = Vec::new();
         for at in 0..graph.nodes.len() {
             if self.kept[at].is_none_or(|kept| kept == Kept::Dead) {
                 continue;
             }
-            let home = (0..self.kernels.len()).rev().take(16).find(|&kernel| self.may_join(graph, kernel, at));
-            match home {
-                Some(kernel) => {
-                    let mut nodes = self.kernels.remove(kernel);
-                    nodes.push(at);
-                    self.kernels.push(nodes);
-                }
-                None => self.kernels.push(vec![at]),
-            }
+            let own = self.extent(graph, at, sizes[at]);
+            let joins = |&kernel: &usize| {
+                extents[kernel].with(&own).fits(graph.nodes[at].domain()) && self.may_join(graph, kernel, at)
+            };
+            let home = (0..self.kernels.len()).rev().take(16).find(joins);
+            let (mut nodes, extent) = match home {
+                Some(kernel) => (self.kernels.remove(kernel), extents.remove(kernel).with(&own)),
+                None => (Vec::new(), own),
+            };
+            nodes.push(at);
+            self.kernels.push(nodes);
+            extents.push(extent);
         }
+    }
+
+    fn extent(&self, graph: &Graph, at: NodeId, operations: usize) -> Extent {
+        let results = graph.nodes[at].outputs.len();
+        Extent { results, operands: results + self.reads(graph, at).len(), operations }
     }
 
     /// Whether a kernel may run at the place of a later node, as one kernel with it, and something is gained.
@@ -352,7 +399,6 @@ impl Fusion {
                 && self.levels[node] == Level::Plain
         };
         let fits = is_plain(at)
-            && nodes.len() < MOST_OPERANDS / 3
             && nodes.iter().all(|&other| {
                 let other_node = &graph.nodes[other];
                 is_plain(other)
@@ -361,7 +407,7 @@ impl Fusion {
                     && uses_index(other_node) == uses_index(node)
             });
         fits && self.gains(graph, nodes, at)
-            && nodes.iter().all(|&other| self.may_sink(graph, other, at, nodes))
+            && self.may_all_sink(graph, nodes, at)
             && self.reads_joined_in_place(graph, nodes, at)
     }
 
@@ -386,15 +432,23 @@ impl Fusion {
         slots
     }
 
-    /// Whether a kept node may run as late as another one, along with the other nodes of its kernel.
-    fn may_sink(&self, graph: &Graph, node: NodeId, to: NodeId, along: &[NodeId]) -> bool {
-        let between = |user: &NodeId| *user > node && *user < to && !along.contains(user);
-        if (node..to).any(|other| is_fence(&graph.nodes[other])) {
+    /// Whether the nodes of a kernel may all run as late as another one.
+    fn may_all_sink(&self, graph: &Graph, nodes: &[NodeId], to: NodeId) -> bool {
+        let first = nodes.iter().copied().min().unwrap_or(to);
+        if (first..to).any(|other| is_fence(&graph.nodes[other])) {
             return false;
         }
         // Inlined readers run where their kernels do, which may be before.
-        let later_kernels = self.kernels.iter().flatten().copied();
-        let readers: Vec<NodeId> = later_kernels.filter(|root| between(root)).collect();
+        let is_between = |root: &NodeId| *root > first && *root < to && !nodes.contains(root);
+        let roots: Vec<NodeId> = self.kernels.iter().flatten().copied().filter(is_between).collect();
+        nodes.iter().all(|&node| self.may_sink(graph, node, to, (nodes, &roots)))
+    }
+
+    /// Whether a kept node may run as late as another one, along with the other nodes of its kernel. `roots` are the kept
+    /// nodes that run in between, and maybe more.
+    fn may_sink(&self, graph: &Graph, node: NodeId, to: NodeId, (along, roots): (&[NodeId], &[NodeId])) -> bool {
+        let between = |user: &NodeId| *user > node && *user < to && !along.contains(user);
+        let readers: Vec<NodeId> = roots.iter().copied().filter(between).collect();
         let written = graph.nodes[node].outputs.iter().map(|output| output.slot);
         let is_read = written.clone().any(|slot| {
             readers.iter().any(|&root| self.slots_read(graph, root).contains(&slot))
@@ -502,7 +556,7 @@ pub(super) fn is_fusable(node: &Node) -> bool {
 }
 
 /// Whether the node orders streams.
-fn is_fence(node: &Node) -> bool {
+pub(super) fn is_fence(node: &Node) -> bool {
     matches!(node.work, Recorded::Call { .. }) && node.views().next().is_none()
 }
 

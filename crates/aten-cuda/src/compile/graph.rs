@@ -74,6 +74,16 @@ pub(super) struct Node {
     pub(super) outputs: SmallVec<[View; 1]>,
     pub(super) inputs: SmallVec<[View; 3]>,
     pub(super) stream: Stream,
+    /// The operations that it does, where they were several nodes.
+    pub(super) joined: Option<Box<Joined>>,
+}
+
+/// Operations that have become one node.
+#[derive(Clone, Debug)]
+pub(super) struct Joined {
+    pub(super) names: Vec<&'static str>,
+    /// Bytes that they would move one after another.
+    pub(super) unfused: i64,
 }
 
 /// A traced program.
@@ -178,6 +188,23 @@ impl Graph {
         numbers
     }
 
+    /// Leaves nodes out, and finds out anew who reads and writes each slot.
+    pub(super) fn leave_out(&mut self, nodes: &[NodeId]) {
+        let mut at = 0..;
+        self.nodes.retain(|_| at.next().is_some_and(|at| !nodes.contains(&at)));
+        for slot in &mut self.slots {
+            (slot.readers, slot.writers) = (SmallVec::new(), SmallVec::new());
+        }
+        for (at, node) in self.nodes.iter().enumerate() {
+            for view in &node.inputs {
+                note(&mut self.slots[view.slot].readers, at);
+            }
+            for view in &node.outputs {
+                note(&mut self.slots[view.slot].writers, at);
+            }
+        }
+    }
+
     /// Whether the contents of a slot matter after the program.
     pub(super) fn is_result(&self, slot: SlotId) -> bool {
         let slot = &self.slots[slot];
@@ -214,15 +241,12 @@ impl Making<'_> {
         };
         let write = |tensor: &Tensor| self.write(at, tensor, is_changed(tensor));
         let outputs = record.outputs.iter().map(write).collect();
-        Node { name: record.name, work: record.work, outputs, inputs, stream: record.stream }
+        Node { name: record.name, work: record.work, outputs, inputs, stream: record.stream, joined: None }
     }
 
     fn read(&mut self, at: NodeId, tensor: &Tensor) -> View {
         let slot = self.slot(tensor.storage());
-        let readers = &mut self.graph.slots[slot].readers;
-        if readers.last() != Some(&at) {
-            readers.push(at);
-        }
+        note(&mut self.graph.slots[slot].readers, at);
         view(slot, tensor)
     }
 
@@ -239,10 +263,7 @@ impl Making<'_> {
             slot = self.add(made(deferred));
             self.slots.insert(name(storage), slot);
         }
-        let writers = &mut self.graph.slots[slot].writers;
-        if writers.last() != Some(&at) {
-            writers.push(at);
-        }
+        note(&mut self.graph.slots[slot].writers, at);
         view(slot, tensor)
     }
 
@@ -266,6 +287,13 @@ impl Making<'_> {
         let (writers, readers) = (SmallVec::new(), SmallVec::new());
         self.graph.slots.push(Slot { home, writers, readers, wanted: None });
         self.graph.slots.len() - 1
+    }
+}
+
+/// Adds the node that uses a slot now, once.
+fn note<const N: usize>(users: &mut SmallVec<[NodeId; N]>, at: NodeId) {
+    if users.last() != Some(&at) {
+        users.push(at);
     }
 }
 
@@ -364,6 +392,21 @@ impl Node {
             Recorded::Rows { .. } => self.inputs.first().map_or(&[][..], |input| &input.sizes),
             Recorded::Call { .. } => self.outputs.first().map_or(&[][..], |output| &output.sizes),
         }
+    }
+
+    /// The operations that it does.
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        self.joined.as_ref().map_or_else(|| vec![self.name], |joined| joined.names.clone())
+    }
+
+    /// Bytes that its operations would read and write one after another.
+    pub(super) fn moved(&self) -> i64 {
+        self.joined.as_ref().map_or_else(|| self.moved_at_once(), |joined| joined.unfused)
+    }
+
+    /// Bytes that it reads and writes.
+    pub(super) fn moved_at_once(&self) -> i64 {
+        self.views().map(View::bytes_in_memory).sum()
     }
 
     /// The operands, outputs first.

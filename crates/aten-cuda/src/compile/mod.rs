@@ -26,13 +26,16 @@
 //! else the second time is called each time, and its graphs are found by what they do.
 //!
 //! # Layers
-//! From the lowest up: `graph` (records as nodes and slots), `map` (index maps), `fuse` (what becomes one kernel),
+//! From the lowest up: `graph` (records as nodes and slots), `map` (index maps), `fuse` (what becomes one kernel), `copies`
+//! (what products read where it lay), `epilogue` (what they take along),
 //! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `layout` (which memory when), `plan` (ready to run), `graphed`
 //! (as a CUDA graph), `foldability` (what ends a graph), `guard` (what a program takes for granted), `trace` (from a
 //! function to plans), `entry` (what calls that are alike run), `programs` (which entry a call has), `report` (what came of
 //! it), `picture` (the same as DOT and HTML), this file (compiled functions).
 
+mod copies;
 mod entry;
+mod epilogue;
 mod expression;
 mod foldability;
 mod fuse;
@@ -62,6 +65,9 @@ use guard::{Call, Guards};
 use programs::Programs;
 use trace::Plans;
 
+pub use crate::blas::followed::Declined;
+pub use copies::CopyReport;
+pub use epilogue::EpilogueReport;
 pub use foldability::{Foldability, break_causes, foldabilities, foldability};
 pub use fuse::Kept;
 pub use guard::GuardFailure;
@@ -81,7 +87,8 @@ pub struct CompileOptions {
     pub mode: CompileMode,
     /// Whether 16-bit floats that go from one operation to the next within a kernel stay floats of 32 bits. Results are then
     /// nearer to the exact ones, and kernels shorter, but not bit for bit what the operations give one after another.
-    /// `torch.compile` does this always (`emulate_precision_casts=False`).
+    /// `torch.compile` does this always (`emulate_precision_casts=False`). Products take along what follows them then
+    /// ([`ProgramReport::epilogues`]), whatever the dtype.
     pub wide_intermediates: bool,
 }
 

@@ -115,6 +115,8 @@ fn html(report: &Report, to: &mut String) -> fmt::Result {
         )?;
         table(program, to)?;
         let kept = program.kept.iter().map(|(name, kept)| format!("{name}: {kept}"));
+        list("Copies for products", program.copies.iter().map(ToString::to_string), to)?;
+        list("Products and what follows them", program.epilogues.iter().map(ToString::to_string), to)?;
         list("Written to memory", kept, to)?;
         list("Breaks", program.breaks.iter().map(ToString::to_string), to)?;
         list("Compiled anew, since", program.recompiled.iter().map(ToString::to_string), to)?;
@@ -169,6 +171,8 @@ mod tests {
             shapes: 1,
             resized: Vec::new(),
             kept: Vec::new(),
+            copies: Vec::new(),
+            epilogues: Vec::new(),
             arena_bytes: 0,
             arena_bound: 0,
             peak_bytes: 0,

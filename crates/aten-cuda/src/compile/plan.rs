@@ -11,9 +11,11 @@ use kernel_ir::Program;
 use kernel_ir::reduce::Reduction;
 use smallvec::SmallVec;
 
+use super::copies::{self, CopyReport};
+use super::epilogue::{self, EpilogueReport};
 use super::expression::Expression;
 use super::fuse::{Fusion, Kept};
-use super::graph::{Graph, Home, Node, NodeId, SlotId, View};
+use super::graph::{Graph, Home, NodeId, SlotId, View};
 use super::layout::{Layout, Made, Place, Uses};
 use super::lower::{self, Body, Lowered};
 use crate::base::error::{Result, TensorError};
@@ -37,6 +39,8 @@ pub(crate) struct Plan {
     pub(super) unfused: i64,
     pub(super) slots: usize,
     pub(super) kept: Vec<(&'static str, Option<Kept>)>,
+    pub(super) copies: Vec<CopyReport>,
+    pub(super) epilogues: Vec<EpilogueReport>,
 }
 
 /// A launch, or a call.
@@ -84,8 +88,16 @@ impl std::fmt::Debug for StepWork {
 }
 
 impl Plan {
-    /// The plan of a graph. `stream` is the stream of the call.
-    pub(super) fn new(graph: &Graph, fusion: &Fusion, stream: &Stream) -> Self {
+    /// The plan of a graph. `stream` is the stream of the call; what goes from one operation to the next within a kernel
+    /// may be rounded less often where the plan keeps it wide.
+    pub(super) fn of(mut graph: Graph, keeps_wide: bool, stream: &Stream) -> Self {
+        let copies = copies::leave_out(&mut graph, keeps_wide);
+        let epilogues = epilogue::take_along(&mut graph, keeps_wide);
+        let made = Self::new(&graph, &Fusion::new(&graph, keeps_wide), stream);
+        Self { copies, epilogues, ..made }
+    }
+
+    fn new(graph: &Graph, fusion: &Fusion, stream: &Stream) -> Self {
         let mut steps = Vec::with_capacity(fusion.kernels.len());
         for kernel in &fusion.kernels {
             steps.extend(steps_of(graph, fusion, kernel, stream));
@@ -99,11 +111,12 @@ impl Plan {
         let written = (0..graph.slots.len()).filter(is_others).collect();
         let kept = graph.nodes.iter().zip(&fusion.kept).map(|(node, kept)| (node.name, *kept)).collect();
         let needed = graph.nodes.iter().zip(&fusion.kept).filter(|(_, kept)| **kept != Some(Kept::Dead));
-        let unfused = needed.map(|(node, _)| moved(node)).sum();
-        let (nodes, slots) = (graph.nodes.len(), graph.slots.len());
+        let unfused = needed.map(|(node, _)| node.moved()).sum();
+        let nodes = graph.nodes.iter().map(|node| node.names().len()).sum();
+        let (slots, copies, epilogues) = (graph.slots.len(), Vec::new(), Vec::new());
         let devices: HashSet<_> = graph.nodes.iter().map(|node| node.stream.device_index()).collect();
         let devices = devices.len();
-        Self { steps, layout, written, nodes, devices, unfused, slots, kept }
+        Self { steps, layout, written, nodes, devices, unfused, slots, kept, copies, epilogues }
     }
 
     /// Why the plan cannot be a CUDA graph, where it cannot.
@@ -261,11 +274,6 @@ fn own_stream(graph: &Graph, node: NodeId, stream: &Stream) -> Option<Stream> {
     Some(graph.nodes[node].stream.clone()).filter(|own| own != stream)
 }
 
-/// Bytes that an operation reads and writes by itself.
-fn moved(node: &Node) -> i64 {
-    node.outputs.iter().chain(&node.inputs).map(View::bytes_in_memory).sum()
-}
-
 /// The operations of a kernel, and the bytes that they would move one after another.
 fn operations(graph: &Graph, expression: &Expression<'_>, kernel: &[NodeId]) -> (Vec<&'static str>, i64) {
     let calls = expression.calls.iter().map(|call| call.node);
@@ -274,13 +282,17 @@ fn operations(graph: &Graph, expression: &Expression<'_>, kernel: &[NodeId]) -> 
     nodes.sort_unstable();
     nodes.dedup();
     let names = nodes.iter().map(|&node| graph.nodes[node].name).collect();
-    (names, nodes.iter().map(|&node| moved(&graph.nodes[node])).sum())
+    (names, nodes.iter().map(|&node| graph.nodes[node].moved()).sum())
 }
 
 /// An operation as it was written down.
 fn alone(graph: &Graph, node: NodeId, stream: &Stream) -> Step {
     let own = &graph.nodes[node];
     let work = match own.work.clone() {
+        // Its call finds the kernel that turns tiles around.
+        Recorded::Elements { .. } if copies::turns_around(own) => {
+            StepWork::Call { run: Arc::new(copied), beyond: Beyond::Nothing }
+        }
         Recorded::Elements { key, program, scalars, sizes } => {
             StepWork::Elements { key, program, scalars, sizes: sizes.to_vec() }
         }
@@ -293,10 +305,15 @@ fn alone(graph: &Graph, node: NodeId, stream: &Stream) -> Step {
         outputs,
         inputs,
         stream: own_stream(graph, node, stream),
-        names: vec![own.name],
-        unfused: moved(own),
+        names: own.names(),
+        unfused: own.moved(),
         prepared: OnceLock::new(),
     }
+}
+
+/// A copy by the operation.
+fn copied(outputs: &[Tensor], inputs: &[Tensor]) -> Result<()> {
+    outputs.iter().zip(inputs).try_for_each(|(to, from)| to.copy_(from).map(drop))
 }
 
 fn fused(lowered: Lowered, (names, unfused): (Vec<&'static str>, i64), stream: Option<Stream>) -> Step {

@@ -3,13 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::copies::CopyReport;
 use super::entry::Calls;
+use super::epilogue::EpilogueReport;
 use super::fuse::Kept;
 use super::graph::View;
 use super::guard::GuardFailure;
 use super::plan::{Plan, Step, StepWork};
 use super::programs::{Family, Programs};
 use super::trace::GraphBreak;
+use crate::blas::followed::Declined;
 
 /// What a compiled function has become.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +44,10 @@ pub struct ProgramReport {
     pub resized: Vec<GuardFailure>,
     /// Operations whose results were written to memory, with the reason.
     pub kept: Vec<(&'static str, Kept)>,
+    /// Of each copy that products read, whether they read what was copied instead.
+    pub copies: Vec<CopyReport>,
+    /// Of each product that an elementwise operation follows, whether it does that along with itself, or why not.
+    pub epilogues: Vec<EpilogueReport>,
     /// Bytes of the block of what lives between kernels, on all devices.
     pub arena_bytes: usize,
     /// The shortest that such a block can be.
@@ -96,6 +103,8 @@ fn program(family: &Family) -> ProgramReport {
         shapes: family.traced,
         resized: family.resized(),
         kept: plans().flat_map(kept).collect(),
+        copies: plans().flat_map(|plan| plan.copies.clone()).collect(),
+        epilogues: plans().flat_map(|plan| plan.epilogues.clone()).collect(),
         arena_bytes: plans().flat_map(|plan| &plan.layout.arenas).map(|(_, arena)| arena.bytes).sum(),
         arena_bound: plans().flat_map(|plan| &plan.layout.arenas).map(|(_, arena)| arena.bound).sum(),
         peak_bytes: plans().map(|plan| plan.layout.peak).max().unwrap_or(0),
@@ -203,6 +212,12 @@ impl fmt::Display for Report {
                     kernel.read, kernel.written
                 )?;
             }
+            for copy in &program.copies {
+                writeln!(f, "  {copy}")?;
+            }
+            for epilogue in &program.epilogues {
+                writeln!(f, "  {epilogue}")?;
+            }
             for (name, kept) in &program.kept {
                 writeln!(f, "  {name} is written to memory: {kept}")?;
             }
@@ -229,6 +244,40 @@ impl fmt::Display for Slots<'_> {
             return f.write_str("nothing");
         }
         self.0.iter().enumerate().try_for_each(|(at, slot)| write!(f, "{}m{slot}", if at == 0 { "" } else { ", " }))
+    }
+}
+
+impl fmt::Display for CopyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (products, saved) = (self.products, self.saved);
+        match self.refused {
+            None => write!(f, "a copy for {products} products is left out, which saves {saved} bytes"),
+            Some(why) => write!(f, "a copy for {products} products is made: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for EpilogueReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (product, operations) = (self.product, self.operations.join(" + "));
+        match self.refused {
+            None => write!(f, "{product} takes {operations} along, which saves {} bytes", self.saved),
+            Some(why) => write!(f, "{product} does not take {operations} along: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for Declined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bits => "the results would have other bits, which only wide_intermediates allows",
+            Self::Operation => "no kernel of a product ends with that",
+            Self::Library => "there is cuBLAS without cuBLASLt",
+            Self::Shape => "no kernel does that for these sizes, or for operands that lie so",
+            Self::Read => "what is between the two is read elsewhere as well",
+            Self::Fused => "it is part of a kernel that moves as many bytes all the same",
+            Self::Order => "something is overwritten, or streams are ordered, between the two",
+        })
     }
 }
 

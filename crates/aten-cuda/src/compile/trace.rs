@@ -14,7 +14,6 @@ use c10_core::{Made, PutOff, PuttingOff, Runtime, Stream};
 use smallvec::SmallVec;
 
 use super::foldability::SETTING_CHANGED;
-use super::fuse::Fusion;
 use super::graph::Graph;
 use super::guard::Switches;
 use super::plan::Plan;
@@ -149,7 +148,7 @@ impl State {
         let (wanted, numbers) = (graph.wanted(), graph.numbers());
         let make = || {
             let _span = tracing::debug_span!("compile_graph", operations = graph.nodes.len()).entered();
-            Plan::new(&graph, &Fusion::new(&graph, self.plans.keeps_wide), &self.stream)
+            Plan::of(graph, self.plans.keeps_wide, &self.stream)
         };
         let plan = if is_shared { Arc::new(make()) } else { self.plans.get(signature, make) };
         let arguments: SmallVec<[&Storage; 8]> = arguments.iter().collect();

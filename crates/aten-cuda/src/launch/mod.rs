@@ -44,7 +44,8 @@ pub(crate) struct ProgramKey {
     pub(crate) operation: &'static str,
     /// Dtypes and flags, as the operation packs them.
     pub(crate) variant: u64,
-    /// A bit for each operand, outputs first, that lies in memory with the opposite sign.
+    /// A bit for each operand, outputs first, that lies in memory with the opposite sign. Programs that were fused have more
+    /// operands than there are bits, all of which lie as they are.
     turned: u64,
     is_fused: bool,
 }
@@ -57,7 +58,8 @@ impl ProgramKey {
 
     /// That of the same program for operands with signs; `None` where the key is of them already.
     fn turned_for(self, parts: &[Part<'_>]) -> Option<Self> {
-        let turned = parts.iter().enumerate().fold(0, |bits, (at, part)| bits | u64::from(part.is_turned) << at);
+        let turned =
+            parts.iter().enumerate().filter(|(_, part)| part.is_turned).fold(0, |bits, (at, _)| bits | 1 << at);
         (turned != self.turned).then_some(Self { turned, ..self })
     }
 
@@ -73,7 +75,10 @@ impl ProgramKey {
 
     /// Whether an operand lies in memory with the opposite sign.
     fn turns(self, operand: usize) -> bool {
-        self.turned >> operand & 1 == 1
+        u32::try_from(operand)
+            .ok()
+            .and_then(|operand| self.turned.checked_shr(operand))
+            .is_some_and(|bits| bits & 1 == 1)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Compiling takes the driver ten milliseconds and more for each text. The crate has machine code of the
 //! commonest kernels, made ahead of time for two architectures (`kernels/machine`). It is found by the
 //! fingerprint of the text, so it is used for exactly that text or not at all. What the driver makes of fused programs is
-//! kept on disk for later processes.
+//! kept on disk for later processes, by the driver or else here.
 //!
 //! **Invariants:** a pack is a header, entries sorted by fingerprint, and the images one after another; all of it is
 //! made by `cargo xtask kernels --write`.
@@ -108,13 +108,15 @@ pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &st
     Module::from_ptx(runtime, device, text)
 }
 
-/// As [`load`], for texts of fused programs, which are of one user alone: what the driver makes of them is kept in the folder
-/// of compiled kernels ([`raw::cache_folder`]), and found there by later processes. What cannot be kept or read, or is
-/// refused, is compiled as if there were no folder.
+/// As [`load`], for texts of fused programs, which are of one user alone. Where the driver keeps nothing of what it has
+/// compiled, that is kept in the folder of compiled kernels ([`raw::cache_folder`]), and found there by later processes.
+/// The driver's own cache is better: machine code can only be had of its linker, which gives some kernels more registers.
+/// What cannot be kept or read, or is refused, is compiled as if there were no folder.
 pub(super) fn load_kept(runtime: &Runtime, device: DeviceIndex, name: &str, text: &str) -> c10_core::Result<Module> {
     note(name, text);
     let refusals = runtime.extension::<Refusals>();
-    if refusals.has_refused.load(Ordering::Relaxed) || raw::cache_folder().is_none() {
+    let is_kept = !driver_keeps_code() && !refusals.has_refused.load(Ordering::Relaxed);
+    if !is_kept || raw::cache_folder().is_none() {
         return Module::from_ptx(runtime, device, text);
     }
     let (major, minor) = runtime.devices().capability(device)?;
@@ -139,6 +141,11 @@ pub(super) fn load_kept(runtime: &Runtime, device: DeviceIndex, name: &str, text
     let Ok(module) = loaded(&code) else { return Module::from_ptx(runtime, device, text) };
     raw::keep(&key, &Stored { code, names: vec![name.to_owned()] });
     Ok(module)
+}
+
+/// Whether the driver keeps what it compiles on disk, as it does unless it is told otherwise.
+fn driver_keeps_code() -> bool {
+    std::env::var_os("CUDA_CACHE_DISABLE").is_none_or(|value| value != "1")
 }
 
 fn note(name: &str, text: &str) {

@@ -23,8 +23,11 @@ pub(crate) enum Keeps {
     Launch,
 }
 
-/// Buffers of a launch that are kept beside it; a launch may have more.
+/// As many buffers as a launch is repeated with without memory of its own.
 const FEW_BUFFERS: usize = 7;
+
+/// The most buffers that a launch is prepared with.
+const MOST_BUFFERS: usize = 256;
 
 /// Launches that need nothing but the memory of their operands.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ pub(super) enum Whose {
 
 impl Prepared {
     /// Prepares a launch of a kernel over parts of operands, results first; `None` where a block uses shared memory that the
-    /// kernel does not declare.
+    /// kernel does not declare, or there are too many operands.
     pub(super) fn new(
         kernel: &Kernel,
         config: &LaunchConfig,
@@ -65,7 +68,7 @@ impl Prepared {
         numbers: &[u8],
     ) -> Result<Option<Box<Self>>> {
         let [grid, rows, deep] = config.grid;
-        if deep != 1 || config.shared_bytes != 0 || !numbers.len().is_multiple_of(8) {
+        if deep != 1 || parts.len() > MOST_BUFFERS || config.shared_bytes != 0 || !numbers.len().is_multiple_of(8) {
             return Ok(None);
         }
         let words: Vec<u64> =

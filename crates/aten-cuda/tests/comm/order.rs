@@ -118,3 +118,29 @@ fn outputs_are_written_after_what_was_queued_on_them() -> Result<()> {
     }
     Ok(())
 }
+
+/// Large tensors come in parts, by several streams: no part is read before it is written, or written before it was read.
+#[test]
+fn parts_of_large_sums_are_in_order() -> Result<()> {
+    // Four parts and the rest, of elements of 16 bytes.
+    let count = (64 << 20) / 16 + 77;
+    for late in 0..2 {
+        let rig = SimulatedRuntime::new(Config::default().devices(2).seed(late));
+        let make = |device: i32| Tensor::full(&[count], 1, DType::C128, on(device).as_str());
+        let inputs = [make(0)?, make(1)?];
+        sleep(late as i32)?;
+        inputs.iter().try_for_each(|input| input.fill_(5).map(drop))?;
+        let copies = || -> u64 {
+            let calls = rig.machine().calls();
+            calls.iter().filter(|(name, ..)| name.starts_with("cuMemcpy")).map(|(_, _, count)| count).sum()
+        };
+        let before = copies();
+        let sum = comm::reduce_add(&[&inputs[0], &inputs[1]], 1)?;
+        assert_eq!(copies() - before, 5, "a copy for each part");
+        inputs.iter().try_for_each(|input| input.fill_(7).map(drop))?;
+        assert_eq!(sum.device().index, Some(1));
+        let wrong = sum.ne(10)?.sum((), false, None)?.item()?.to_f64();
+        assert!(wrong == 0.0, "{wrong} elements");
+    }
+    Ok(())
+}

@@ -260,12 +260,18 @@ impl Api {
         stream: StreamRef,
     ) -> Result<()> {
         self.bind(stream.device)?;
-        with_array(addresses.len() + 1, ptr::null_mut(), |pointers: &mut [*mut c_void]| {
-            let places = addresses.iter().map(ptr::from_ref).chain([words.as_ptr()]);
-            pointers.iter_mut().zip(places).for_each(|(pointer, place)| *pointer = place.cast_mut().cast());
-            // SAFETY: the caller's promise; each pointer is that of an address or of the words.
-            unsafe { self.launch_at(function, shape, pointers, stream) }
-        })
+        let mut few = [ptr::null_mut::<c_void>(); 8];
+        let places = addresses.iter().map(ptr::from_ref).chain([words.as_ptr()]);
+        let mut many = Vec::new();
+        let pointers = if addresses.len() < few.len() {
+            few.iter_mut().zip(places).for_each(|(pointer, place)| *pointer = place.cast_mut().cast());
+            few.as_mut_slice()
+        } else {
+            many.extend(places.map(|place| place.cast_mut().cast()));
+            many.as_mut_slice()
+        };
+        // SAFETY: the caller's promise; each pointer is that of an address or of the words.
+        unsafe { self.launch_at(function, shape, pointers, stream) }
     }
 
     /// Queues a launch with the parameters that lie at these places; the device's context is current.

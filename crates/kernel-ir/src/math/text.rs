@@ -12,17 +12,11 @@ use crate::types::Type;
 /// The functions, compiled from `kernels/math.cu`.
 const TEXT: &str = include_str!("../../kernels/math.ptx");
 
-/// A declaration at the top level of the text, and the names of the others that it mentions.
-struct Piece {
-    text: &'static str,
-    needs: Vec<&'static str>,
-}
-
 /// Writes the functions before a kernel that calls them, each after what it needs itself.
 pub(crate) fn write_functions(calls: &BTreeSet<(Math, Type)>, text: &mut String) {
     let mut written = BTreeSet::new();
     for &(function, ty) in calls {
-        write_piece(&symbol(function, ty), pieces(), &mut written, text);
+        write_piece(&symbol(function, ty), &mut written, text);
     }
 }
 
@@ -31,28 +25,31 @@ pub(crate) fn symbol(function: Math, ty: Type) -> String {
     format!("math_{}_{}", function.name(), ty.name())
 }
 
-fn write_piece(name: &str, pieces: &BTreeMap<&str, Piece>, written: &mut BTreeSet<String>, text: &mut String) {
-    let Some(piece) = pieces.get(name) else { return };
+fn write_piece(name: &str, written: &mut BTreeSet<String>, text: &mut String) {
+    let Some(piece) = pieces().get(name) else { return };
     if !written.insert(name.to_owned()) {
         return;
     }
-    for need in &piece.needs {
-        write_piece(need, pieces, written, text);
+    for need in needs(name, piece) {
+        write_piece(need, written, text);
     }
     // Nothing outside the module calls them.
-    text.push_str(piece.text.strip_prefix(".visible ").unwrap_or(piece.text));
+    text.push_str(piece.strip_prefix(".visible ").unwrap_or(piece));
     text.push('\n');
 }
 
-fn pieces() -> &'static BTreeMap<&'static str, Piece> {
-    static PIECES: OnceLock<BTreeMap<&'static str, Piece>> = OnceLock::new();
-    PIECES.get_or_init(|| {
-        let cut = declarations(TEXT);
-        let needs = |own: &str, text: &str| {
-            cut.keys().copied().filter(|&name| name != own && mentions(text, name)).collect::<Vec<_>>()
-        };
-        cut.iter().map(|(&name, &text)| (name, Piece { text, needs: needs(name, text) })).collect()
-    })
+/// The declarations at the top level, by their names.
+fn pieces() -> &'static BTreeMap<&'static str, &'static str> {
+    static PIECES: OnceLock<BTreeMap<&'static str, &'static str>> = OnceLock::new();
+    PIECES.get_or_init(|| declarations(TEXT))
+}
+
+/// The other declarations that one of this name mentions, in their order. They are looked for in what is written alone:
+/// a first call would wait for the whole text.
+fn needs(own: &str, piece: &'static str) -> BTreeSet<&'static str> {
+    let is_word = |symbol: char| symbol.is_ascii_alphanumeric() || symbol == '_';
+    let words = piece.split(|symbol| !is_word(symbol)).filter(|&word| word != own);
+    words.filter(|word| pieces().contains_key(word)).collect()
 }
 
 /// The tables and the functions with a body, by the names that they declare.
@@ -63,7 +60,7 @@ fn declarations(text: &'static str) -> BTreeMap<&'static str, &'static str> {
         let is_function = line.starts_with(".func") || line.starts_with(".visible .func");
         let length = match is_function {
             // A function without a body is declared again with one.
-            true => end_of(rest, "\n}\n").min(end_of(rest, "\n;\n")),
+            true => end_of(&rest[..end_of(rest, "\n}\n")], "\n;\n"),
             false => line.len() + 1,
         };
         let (piece, after) = rest.split_at(length.min(rest.len()));
@@ -92,15 +89,6 @@ fn function_name(line: &str) -> &str {
 fn table_name(line: &str) -> &str {
     let before = line.split('[').next().unwrap_or(line);
     before.rsplit(' ').next().unwrap_or(before)
-}
-
-/// Whether the text has the name as a word of its own.
-fn mentions(text: &str, name: &str) -> bool {
-    let is_word = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-    text.match_indices(name).any(|(at, _)| {
-        let bytes = text.as_bytes();
-        !is_word(at.checked_sub(1).and_then(|before| bytes.get(before))) && !is_word(bytes.get(at + name.len()))
-    })
 }
 
 #[cfg(test)]

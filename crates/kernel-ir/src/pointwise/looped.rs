@@ -7,7 +7,7 @@
 //! **Invariant:** the loop has one entry, and the program stands in it once for each element of a turn.
 
 use super::{Body, THREADS};
-use crate::ptx::{Class, Reg, Writer, line};
+use crate::ptx::{Class, Reg, Space, Writer, line};
 use crate::types::Type;
 
 /// Elements of a turn where no operand asks for more: with fewer, moving the words costs more than it saves.
@@ -111,7 +111,7 @@ impl Body<'_> {
         let outputs = self.program.outputs().len();
         for (words, &(base, ty)) in own.words.iter().zip(&self.operands.clone()).skip(outputs) {
             let address = self.writer.element(base, own.at, ty);
-            self.writer.load_words(ty, address, words, own.turns.vector);
+            self.writer.load_words(Space::Global, ty, address, words, own.turns.vector);
         }
         // Results move through their words from the last ones on, so that the first ones are read before they are made.
         if own.turns.count() > 1 {
@@ -181,7 +181,7 @@ impl Body<'_> {
         let start = self.writer.make(Class::Bits64, "sub.u64", format_args!("{}, {}", own.at, own.turns.vector));
         for (words, &(base, ty)) in own.words.iter().zip(&self.operands.clone()).take(outputs) {
             let address = self.writer.element(base, start, ty);
-            self.writer.store_words(ty, address, words, own.turns.vector);
+            self.writer.store_words(Space::Global, ty, address, words, own.turns.vector);
         }
     }
 }

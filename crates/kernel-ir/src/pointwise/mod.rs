@@ -115,7 +115,7 @@ impl Schedule {
     pub fn for_fused(self, program: &Program) -> Self {
         let access = match self.access {
             Access::Contiguous { vector, .. } if program.nodes().len() > SHORT => {
-                Access::Contiguous { vector, unroll: 1 }
+                Access::Contiguous { vector: vector.min(held_vector(program)), unroll: 1 }
             }
             access => access,
         };
@@ -159,6 +159,16 @@ fn widest_vector(program: &Program) -> u8 {
         4 => 4,
         _ => 2,
     }
+}
+
+/// Registers for the words of all operands, of the 255 that a thread has.
+const HELD_WORDS: usize = 128;
+
+/// The widest vectors of which a thread can hold one of each operand.
+fn held_vector(program: &Program) -> u8 {
+    let all = || program.inputs().iter().copied().chain(program.output_types());
+    let words = |vector: u8| all().map(|ty| (ty.bytes() * usize::from(vector)).div_ceil(4)).sum::<usize>();
+    [16, 8, 4, 2].into_iter().find(|&vector| words(vector) <= HELD_WORDS).unwrap_or(1)
 }
 
 fn largest_element(program: &Program) -> usize {

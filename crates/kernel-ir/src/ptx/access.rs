@@ -1,7 +1,27 @@
 //! Elements in memory: loading and storing one, or several neighbours at once.
 
+use std::fmt;
+
 use super::{Class, Reg, Writer, line};
 use crate::types::Type;
+
+/// The memory that an address is in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Space {
+    /// The device's, whose addresses have 64 bits.
+    Global,
+    /// That of a block, whose addresses have 32 bits.
+    Shared,
+}
+
+impl fmt::Display for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Global => "global",
+            Self::Shared => "shared",
+        })
+    }
+}
 
 impl Writer {
     /// The block and the thread, of 32 bits.
@@ -33,30 +53,34 @@ impl Writer {
     /// Loads one element.
     pub(crate) fn load(&mut self, ty: Type, address: Reg) -> Reg {
         let made = self.register(Class::of(ty));
-        self.load_to(ty, address, made);
+        self.load_to(Space::Global, ty, address, made);
         made
     }
 
-    fn load_to(&mut self, ty: Type, address: Reg, to: Reg) {
+    fn load_to(&mut self, space: Space, ty: Type, address: Reg, to: Reg) {
         match ty {
             Type::Bool => {
-                let byte = self.make(Class::Bits32, "ld.global.u8", format_args!("[{address}]"));
+                let byte = self.make(Class::Bits32, &format!("ld.{space}.u8"), format_args!("[{address}]"));
                 line!(self, "setp.ne.u32 {to}, {byte}, 0");
             }
-            _ => line!(self, "ld.global.{} {to}, [{address}]", suffix(ty)),
+            _ => line!(self, "ld.{space}.{} {to}, [{address}]", suffix(ty)),
         }
     }
 
     /// Stores one element.
     pub(crate) fn store(&mut self, ty: Type, address: Reg, value: Reg) {
+        self.store_to(Space::Global, ty, address, value);
+    }
+
+    fn store_to(&mut self, space: Space, ty: Type, address: Reg, value: Reg) {
         let value = if ty == Type::Bool { self.word_of(value) } else { value };
-        line!(self, "st.global.{} [{address}], {value}", if ty == Type::Bool { "u8" } else { suffix(ty) });
+        line!(self, "st.{space}.{} [{address}], {value}", if ty == Type::Bool { "u8" } else { suffix(ty) });
     }
 
     /// Loads `count` neighbours, which lie at a multiple of their whole size; a power of two, at most 16 bytes in all.
     pub(crate) fn load_vector(&mut self, ty: Type, address: Reg, count: usize) -> Vec<Reg> {
         let words = self.words(ty, count);
-        self.load_words(ty, address, &words, count);
+        self.load_words(Space::Global, ty, address, &words, count);
         self.elements(ty, &words, count)
     }
 
@@ -67,12 +91,11 @@ impl Writer {
     }
 
     /// Loads `count` neighbours into the registers that [`Self::words`] has made.
-    pub(crate) fn load_words(&mut self, ty: Type, address: Reg, words: &[Reg], count: usize) {
+    pub(crate) fn load_words(&mut self, space: Space, ty: Type, address: Reg, words: &[Reg], count: usize) {
         match words {
-            [word] if count == 1 => self.load_to(ty, address, *word),
+            [word] if count == 1 => self.load_to(space, ty, address, *word),
             [first, ..] => {
-                let vector = if words.len() == 1 { String::new() } else { format!("v{}.", words.len()) };
-                line!(self, "ld.global.{vector}{} {}, [{address}]", bits_of(first.class), list(words));
+                line!(self, "ld.{space}.{}{} {}, [{address}]", many(words), bits_of(first.class), list(words));
             }
             [] => {}
         }
@@ -90,7 +113,7 @@ impl Writer {
     /// Stores neighbours, as [`Self::load_vector`] loads them.
     pub(crate) fn store_vector(&mut self, ty: Type, address: Reg, values: &[Reg]) {
         let words = self.packed(ty, values, values.len());
-        self.store_words(ty, address, &words, values.len());
+        self.store_words(Space::Global, ty, address, &words, values.len());
     }
 
     /// Elements as words, of which those of a vector of `count` elements are made.
@@ -104,12 +127,11 @@ impl Writer {
     }
 
     /// Stores `count` neighbours that [`Self::packed`] has put into words.
-    pub(crate) fn store_words(&mut self, ty: Type, address: Reg, words: &[Reg], count: usize) {
+    pub(crate) fn store_words(&mut self, space: Space, ty: Type, address: Reg, words: &[Reg], count: usize) {
         match words {
-            [word] if count == 1 => self.store(ty, address, *word),
+            [word] if count == 1 => self.store_to(space, ty, address, *word),
             [first, ..] => {
-                let vector = if words.len() == 1 { String::new() } else { format!("v{}.", words.len()) };
-                line!(self, "st.global.{vector}{} [{address}], {}", bits_of(first.class), list(words));
+                line!(self, "st.{space}.{}{} [{address}], {}", many(words), bits_of(first.class), list(words));
             }
             [] => {}
         }
@@ -203,6 +225,11 @@ const fn bits_of(class: Class) -> &'static str {
         Class::Float32 => "f32",
         Class::Float64 => "f64",
     }
+}
+
+/// How an access of several words begins its type.
+fn many(words: &[Reg]) -> String {
+    if words.len() == 1 { String::new() } else { format!("v{}.", words.len()) }
 }
 
 fn list(registers: &[Reg]) -> String {

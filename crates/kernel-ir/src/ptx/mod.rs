@@ -14,6 +14,8 @@ mod node;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
 
+pub(crate) use access::Space;
+
 use crate::math::{self, Math};
 use crate::types::Type;
 
@@ -238,7 +240,9 @@ impl Writer {
             }
         }
         if self.shared > 0 {
-            let _ = writeln!(text, "\t.shared .align 8 .b8 shared[{}];", self.shared);
+            // Vectors of 16 bytes lie in that of fused programs.
+            let align = if self.is_fused { 16 } else { 8 };
+            let _ = writeln!(text, "\t.shared .align {align} .b8 shared[{}];", self.shared);
         }
         text.push_str(&self.body);
         text.push_str("}\n");

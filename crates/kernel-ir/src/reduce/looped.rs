@@ -1,107 +1,135 @@
-//! Rows of fused programs: vectors that stay in registers are gone through in a loop, and where a long program makes
-//! something of each element, so are the elements of a vector. The text does not grow with their number then.
+//! Rows of fused programs: vectors that stay over all passes lie in shared memory and are gone through in a loop, and
+//! where a very long program makes something of each element, so are the elements of a vector. The text does not grow with
+//! their number then.
 //!
-//! **Invariant:** after a sweep over what is held every vector is where it was before.
+//! **Invariant:** a thread reads in shared memory only what it has put there, so that no barrier is needed.
 
 use super::write::{At, Body, Load, Loaded, Operand};
 use crate::graph::Program;
-use crate::pointwise::{SHORT, Turns, advance};
-use crate::ptx::{Class, Reg, line};
+use crate::pointwise::{Turns, advance};
+use crate::ptx::{Class, Reg, Space, line};
 
 /// Elements of a turn.
 const OF_TURN: usize = 2;
 
+/// Nodes of a program, over all elements of a vector, that are written out; more are gone through in turns.
+const LONG: usize = 512;
+
 impl Body<'_> {
-    /// Loads what passes read of the row, as memory has it.
-    pub(super) fn hold_all(&mut self) {
-        let (vector, inputs) = (usize::from(self.schedule.vector), self.inputs.clone());
-        let is_held = |input: usize| self.repeated[input].is_none() && self.reduction.is_accumulated(input);
-        let held: Vec<bool> = (0..inputs.len()).map(is_held).collect();
-        self.held = vec![Vec::new(); inputs.len()];
-        let name = self.arithmetic.unsigned();
+    /// Takes what passes read of the row into shared memory, as memory has it.
+    pub(super) fn stage_all(&mut self) {
+        self.staged = self.staged_places();
+        let vector = usize::from(self.schedule.vector);
+        let mut turns = Vec::new();
         for turn in 0..self.schedule.resident {
-            let at = self.arithmetic.add(self.writer, self.first, self.schedule.step() * u64::from(turn));
-            let test = format!("setp.lt.{name}");
-            let exists = self.writer.make(Class::Predicate, &test, format_args!("{at}, {}", self.end));
-            let skip = self.writer.label();
-            line!(self.writer, "@!{exists} bra {skip}");
+            let (at, exists, skip) = self.open_turn(turn);
             let places = self.arithmetic.reduced_places(self.writer, at);
-            for (input, Operand { number, row, ty }) in inputs.iter().copied().enumerate().filter(|(at, _)| held[*at]) {
+            let mut loaded = Vec::new();
+            for (input, place) in self.staged.clone().into_iter().enumerate() {
+                let (Some(place), Operand { number, row, ty }) = (place, self.inputs[input]) else { continue };
                 let words = self.writer.words(ty, vector);
                 let address = self.arithmetic.element(self.writer, row, number, &places);
-                self.writer.load_words(ty, address, &words, vector);
-                self.held[input].extend(words);
+                self.writer.load_words(Space::Global, ty, address, &words, vector);
+                loaded.push((input, place, ty, words));
+            }
+            self.writer.place(&skip);
+            turns.push((exists, loaded));
+        }
+        // All loads stand before the first store, so that they are under way together.
+        for (turn, (exists, loaded)) in turns.into_iter().enumerate() {
+            let skip = self.writer.label();
+            line!(self.writer, "@!{exists} bra {skip}");
+            for (input, place, ty, words) in loaded {
+                let further = turn * self.staged_step(input);
+                let to = self.writer.make(Class::Bits32, "add.u32", format_args!("{place}, {further}"));
+                self.writer.store_words(Space::Shared, ty, to, &words, vector);
             }
             self.writer.place(&skip);
         }
     }
 
-    /// Writes once what is done with each vector that is held.
-    pub(super) fn sweep_held(&mut self, load: Load, each: &mut dyn FnMut(&mut Self, At, &Loaded)) {
-        let (class, name, count) = (self.arithmetic.class(), self.arithmetic.unsigned(), self.schedule.resident);
+    /// Where the thread's first vector of each input that stays is.
+    fn staged_places(&mut self) -> Vec<Option<Reg>> {
+        let mut from = self.schedule.staged_from(self.reduction);
+        let shared = self.writer.make(Class::Bits32, "mov.u32", format_args!("shared"));
+        let mut places = Vec::with_capacity(self.inputs.len());
+        for input in 0..self.inputs.len() {
+            let bytes = self.schedule.staged_vector(self.reduction, input);
+            places.push((bytes > 0).then(|| {
+                let begin = self.writer.make(Class::Bits32, "add.u32", format_args!("{shared}, {from}"));
+                self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {bytes}, {begin}", self.thread))
+            }));
+            from += self.staged_step(input) * usize::from(self.schedule.resident);
+        }
+        places
+    }
+
+    /// Bytes between two vectors of a thread.
+    fn staged_step(&self, input: usize) -> usize {
+        self.schedule.staged_vector(self.reduction, input) * usize::from(self.schedule.threads)
+    }
+
+    /// Writes once what is done with each vector that is in shared memory.
+    pub(super) fn sweep_staged(&mut self, load: Load, each: &mut dyn FnMut(&mut Self, At, &Loaded)) {
+        let (class, name) = (self.arithmetic.class(), self.arithmetic.unsigned());
         let at = self.writer.register(class);
         self.writer.copy(at, self.first);
-        let left = self.writer.make(Class::Bits32, "mov.b32", format_args!("{count}"));
-        let (again, skip) = (self.writer.label(), self.writer.label());
-        if count > 1 {
+        let places: Vec<Option<Reg>> = self.staged.clone().into_iter().map(|place| self.moving(place)).collect();
+        let (again, done) = (self.writer.label(), self.writer.label());
+        let is_loop = self.schedule.resident > 1;
+        if is_loop {
             self.writer.place(&again);
             self.writer.keep_loop();
         }
-        let exists = self.writer.make(Class::Predicate, &format!("setp.lt.{name}"), format_args!("{at}, {}", self.end));
-        line!(self.writer, "@!{exists} bra {skip}");
+        let past = self.writer.make(Class::Predicate, &format!("setp.ge.{name}"), format_args!("{at}, {}", self.end));
+        line!(self.writer, "@{past} bra {done}");
         self.writer.share(true);
-        let loaded = self.first_held();
+        let loaded = self.load_staged(&places);
         let loaded = if load == Load::All { self.with_rest(at, &loaded) } else { loaded };
         each(self, at, &loaded);
         self.writer.share(false);
-        self.writer.place(&skip);
-        if count > 1 {
-            self.turn_held();
+        if is_loop {
+            for (input, place) in places.into_iter().enumerate() {
+                let Some(place) = place else { continue };
+                line!(self.writer, "add.u32 {place}, {place}, {}", self.staged_step(input));
+            }
             line!(self.writer, "add.{name} {at}, {at}, {}", self.schedule.step());
-            line!(self.writer, "sub.u32 {left}, {left}, 1");
-            let more = self.writer.make(Class::Predicate, "setp.ne.u32", format_args!("{left}, 0"));
-            line!(self.writer, "@{more} bra {again}");
+            line!(self.writer, "bra {again}");
         }
+        self.writer.place(&done);
     }
 
-    /// The elements of the vector that comes first.
-    fn first_held(&mut self) -> Loaded {
+    /// A register of its own with this place.
+    fn moving(&mut self, place: Option<Reg>) -> Option<Reg> {
+        let own = place.map(|place| self.writer.register(place.class()));
+        if let (Some(own), Some(place)) = (own, place) {
+            self.writer.copy(own, place);
+        }
+        own
+    }
+
+    /// The elements of the vectors at these places.
+    fn load_staged(&mut self, places: &[Option<Reg>]) -> Loaded {
         let vector = usize::from(self.schedule.vector);
-        let mut loaded = Vec::with_capacity(self.inputs.len());
-        for (input, Operand { ty, .. }) in self.inputs.clone().into_iter().enumerate() {
-            let words = self.held[input].clone();
-            let each = words.len() / usize::from(self.schedule.resident);
-            loaded.push(match self.repeated[input] {
-                Some(element) if self.reduction.is_accumulated(input) => vec![element; vector],
-                _ if each == 0 => Vec::new(),
-                _ => self.writer.elements(ty, &words[..each], vector),
+        let mut loaded = Vec::with_capacity(places.len());
+        for (input, &place) in places.iter().enumerate() {
+            let ty = self.inputs[input].ty;
+            loaded.push(match (self.repeated[input], place) {
+                (Some(element), _) if self.reduction.is_accumulated(input) => vec![element; vector],
+                (_, None) => Vec::new(),
+                (_, Some(place)) => {
+                    let words = self.writer.words(ty, vector);
+                    self.writer.load_words(Space::Shared, ty, place, &words, vector);
+                    self.writer.elements(ty, &words, vector)
+                }
             });
         }
         loaded
     }
 
-    /// Puts the next vector first, and the first one last.
-    fn turn_held(&mut self) {
-        for words in self.held.clone() {
-            let each = words.len() / usize::from(self.schedule.resident);
-            let first: Vec<Reg> = words[..each]
-                .iter()
-                .map(|&word| {
-                    let saved = self.writer.register(word.class());
-                    self.writer.copy(saved, word);
-                    saved
-                })
-                .collect();
-            advance(self.writer, &words, each);
-            for (&word, &saved) in words[words.len() - each..].iter().zip(&first) {
-                self.writer.copy(word, saved);
-            }
-        }
-    }
-
     /// Whether a vector of so many elements is gone through in turns.
     pub(super) fn takes_turns(&self, program: &Program, count: usize) -> bool {
-        self.schedule.fused && program.nodes().len() > SHORT && count > OF_TURN && !self.are_values_of_lanes()
+        self.schedule.fused && program.nodes().len() * count > LONG && count > OF_TURN && !self.are_values_of_lanes()
     }
 
     /// What comes out for each element of a vector, a few of them in each turn.

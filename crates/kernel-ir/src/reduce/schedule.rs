@@ -5,6 +5,9 @@ use crate::pointwise::Divider;
 use crate::reduce::{Last, Reduction};
 use crate::types::Type;
 
+/// The most shared memory that a block has without asking for more.
+const SHARED_BYTES: usize = 48 << 10;
+
 /// Which way the threads of a block lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
@@ -27,7 +30,7 @@ pub struct Schedule {
     pub vector: u8,
     /// Vectors of a thread that are under way together.
     pub unroll: u8,
-    /// Vectors of a thread that stay in registers over all passes; the row has no more for each thread. Zero where the
+    /// Vectors of a thread that stay in registers or shared memory over all passes; the row has no more for each thread. Zero where the
     /// elements are loaded again in each pass.
     pub resident: u8,
     /// Dimensions that tell the row, at least one.
@@ -41,7 +44,7 @@ pub struct Schedule {
     /// Compute capability that the text is for, as 10 * major + minor.
     pub target: u32,
     /// Whether the programs were fused of several: roundings between them are cheaper, and long texts are shorter, since
-    /// vectors that stay in registers are gone through in a loop.
+    /// vectors that stay over all passes are gone through in a loop.
     pub fused: bool,
 }
 
@@ -100,13 +103,45 @@ impl Schedule {
             _ if self.repeated != 0 && self.order == Order::Outer && self.vector > 1 => {
                 refuse("vectors over rows have no repeated inputs")
             }
-            _ if self.shared_bytes(reduction) > 48 << 10 => refuse("the accumulators pass the shared memory"),
+            _ if self.combined_bytes(reduction) > SHARED_BYTES => refuse("the accumulators pass the shared memory"),
             _ => Ok(()),
         }
     }
 
-    /// Shared memory in which threads combine their accumulators.
+    /// Shared memory of a block.
     pub(super) fn shared_bytes(&self, reduction: &Reduction) -> usize {
+        match self.stages(reduction) {
+            true => self.staged_from(reduction) + self.staged_bytes(reduction),
+            false => self.combined_bytes(reduction),
+        }
+    }
+
+    /// Whether what stays over all passes is in shared memory rather than in registers: in fused programs, where there
+    /// is room. A loop can go through it, as it cannot through registers, so that the text is short.
+    pub(super) fn stages(&self, reduction: &Reduction) -> bool {
+        self.fused && self.resident > 0 && self.staged_from(reduction) + self.staged_bytes(reduction) <= SHARED_BYTES
+    }
+
+    /// Where in the shared memory the vectors that stay begin.
+    pub(super) fn staged_from(&self, reduction: &Reduction) -> usize {
+        self.combined_bytes(reduction).next_multiple_of(16)
+    }
+
+    /// Bytes of a vector of an input that stays, or none where it does not.
+    pub(super) fn staged_vector(&self, reduction: &Reduction, input: usize) -> usize {
+        match self.repeated >> input & 1 == 0 && reduction.is_accumulated(input) {
+            true => reduction.inputs()[input].bytes() * usize::from(self.vector),
+            false => 0,
+        }
+    }
+
+    fn staged_bytes(&self, reduction: &Reduction) -> usize {
+        let vectors: usize = (0..reduction.inputs().len()).map(|input| self.staged_vector(reduction, input)).sum();
+        vectors * usize::from(self.resident) * usize::from(self.threads)
+    }
+
+    /// Shared memory in which threads combine their accumulators.
+    fn combined_bytes(&self, reduction: &Reduction) -> usize {
         let accumulators = reduction.passes().iter().map(|pass| pass.identity.len()).max().unwrap_or(0);
         let each = match self.order {
             Order::Inner if self.lanes <= 32 => 0,

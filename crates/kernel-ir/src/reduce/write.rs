@@ -81,8 +81,8 @@ pub(super) struct Body<'a> {
     values: Vec<Vec<Reg>>,
     /// What stays in registers over all passes.
     pub(super) kept: Vec<(Reg, At, Loaded)>,
-    /// The same in fused programs: of each input the words of all vectors, one after another.
-    pub(super) held: Vec<Vec<Reg>>,
+    /// Where the thread's first vector of each input is in shared memory, if it stays there.
+    pub(super) staged: Vec<Option<Reg>>,
 }
 
 impl<'a> Body<'a> {
@@ -113,7 +113,7 @@ impl<'a> Body<'a> {
         let inputs = operands.split_off(reduction.output_types().len());
         let (first, end) = bounds(writer, arithmetic, &schedule, lane, valid);
         let (outputs, repeated, values) = (operands, vec![None; inputs.len()], Vec::new());
-        let (kept, held) = (Vec::new(), Vec::new());
+        let (kept, staged) = (Vec::new(), Vec::new());
         Self {
             writer,
             reduction,
@@ -131,7 +131,7 @@ impl<'a> Body<'a> {
             end,
             values,
             kept,
-            held,
+            staged,
         }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Body<'a> {
         }
         match self.schedule.resident {
             0 => {}
-            _ if self.schedule.fused => self.hold_all(),
+            _ if self.schedule.stages(self.reduction) => self.stage_all(),
             _ => self.load_all(),
         }
         for pass in 0..self.reduction.passes().len() {
@@ -313,8 +313,8 @@ impl<'a> Body<'a> {
 
     /// Writes what is done with each vector of the thread, in rising order: with where it begins and its elements.
     fn sweep(&mut self, load: Load, each: &mut dyn FnMut(&mut Self, At, &Loaded)) {
-        if self.schedule.resident > 0 && self.schedule.fused {
-            return self.sweep_held(load, each);
+        if !self.staged.is_empty() {
+            return self.sweep_staged(load, each);
         }
         if self.schedule.resident > 0 {
             for (exists, at, loaded) in self.kept.clone() {
@@ -415,17 +415,23 @@ impl<'a> Body<'a> {
     /// Loads everything that the thread has of the row.
     fn load_all(&mut self) {
         let vector = usize::from(self.schedule.vector);
-        let name = self.arithmetic.unsigned();
         for turn in 0..self.schedule.resident {
-            let at = self.arithmetic.add(self.writer, self.first, self.schedule.step() * u64::from(turn));
-            let test = format!("setp.lt.{name}");
-            let exists = self.writer.make(Class::Predicate, &test, format_args!("{at}, {}", self.end));
-            let skip = self.writer.label();
-            line!(self.writer, "@!{exists} bra {skip}");
+            let (at, exists, skip) = self.open_turn(turn);
             let loaded = self.load(Load::Accumulated, at, vector);
             self.writer.place(&skip);
             self.kept.push((exists, at, loaded));
         }
+    }
+
+    /// Where the thread's vector of this number begins, whether it exists, and a label to be placed behind what is done
+    /// if it does.
+    pub(super) fn open_turn(&mut self, turn: u8) -> (At, Reg, String) {
+        let at = self.arithmetic.add(self.writer, self.first, self.schedule.step() * u64::from(turn));
+        let test = format!("setp.lt.{}", self.arithmetic.unsigned());
+        let exists = self.writer.make(Class::Predicate, &test, format_args!("{at}, {}", self.end));
+        let skip = self.writer.label();
+        line!(self.writer, "@!{exists} bra {skip}");
+        (at, exists, skip)
     }
 
     /// Stores the values of the last pass: by the first of the threads that share the row.

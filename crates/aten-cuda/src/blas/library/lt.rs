@@ -59,6 +59,8 @@ pub(in crate::blas) struct Epilogue<'a> {
     /// A vector that is added to each row of the result.
     pub(in crate::blas) bias: Option<&'a Tensor>,
     pub(in crate::blas) activation: Activation,
+    /// What is added, in place of what is in the result: contiguous, of its sizes and dtype.
+    pub(in crate::blas) c: Option<&'a Tensor>,
 }
 
 impl Epilogue<'_> {
@@ -208,7 +210,8 @@ pub(in crate::blas) fn run(
     let Some(plan) = plan(handle, &library, lt, gemm, epilogue, algorithm)? else { return Ok(false) };
     let function = handle.function(runtime, "cublasLtMatmul")?;
     let bias = epilogue.bias.and_then(|bias| bias.used(MemoryAccess::Reads("bias")));
-    let buffers: smallvec::SmallVec<[Arg<'_>; 4]> = gemm.buffers().chain(bias).collect();
+    let c = epilogue.c.and_then(|c| c.used(MemoryAccess::Reads("c")));
+    let buffers: smallvec::SmallVec<[Arg<'_>; 5]> = gemm.buffers().chain(bias).chain(c).collect();
     runtime.queue_by_library(function, gemm.device, buffers, |stream| {
         if let Some(bias) = epilogue.bias {
             let address = bias.data_ptr();
@@ -221,9 +224,10 @@ pub(in crate::blas) fn run(
         let (alpha, beta): (*const c_void, *const c_void) = (alpha.as_ptr().cast(), beta.as_ptr().cast());
         let [a, b] = [&gemm.a, &gemm.b].map(|operand| place::<c_void>(operand.tensor()).cast_const());
         let out = place::<c_void>(gemm.out);
-        let places = Places { alpha, a, b, beta, c: out.cast_const(), out };
-        // SAFETY: the plan was made for matrices of these sizes, the factors outlive the call, and the workspace is kept
-        // until the work is queued.
+        let c = epilogue.c.map_or(out.cast_const(), |c| place::<c_void>(c).cast_const());
+        let places = Places { alpha, a, b, beta, c, out };
+        // SAFETY: the plan was made for matrices of these sizes, what is added lies as the result does, the factors outlive
+        // the call, and the workspace is kept until the work is queued.
         let queued = unsafe { plan.queue(lt, &places, &workspace, stream.handle) };
         queued.map_err(|cause| failed(cause, MATMUL, gemm.to_string()))
     })?;
@@ -319,7 +323,9 @@ pub(super) fn lt_handle(runtime: &Runtime, library: &Arc<CublasLt>, device: Devi
 fn key(library: &Arc<CublasLt>, gemm: &Gemm<'_>, epilogue: Epilogue<'_>, chosen: Option<&Algorithm>) -> Key {
     let Gemm { m, n, k, batches, lda, ldb, ldc, dtype, device, .. } = *gemm;
     let bias = epilogue.bias.map_or(0, Tensor::data_ptr);
-    let tensors = [gemm.a.tensor().data_ptr(), gemm.b.tensor().data_ptr(), gemm.out.data_ptr(), bias];
+    // What is added and the result are one matrix to the wishes: the address that is a multiple of less tells.
+    let out = gemm.out.data_ptr() | epilogue.c.map_or(0, Tensor::data_ptr);
+    let tensors = [gemm.a.tensor().data_ptr(), gemm.b.tensor().data_ptr(), out, bias];
     let reduction = match dtype {
         DType::F16 => settings::fp16_reduction(),
         DType::BF16 => settings::bf16_reduction(),

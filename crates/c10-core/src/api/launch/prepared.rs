@@ -18,9 +18,15 @@ use crate::api::buffers::DeviceBuffer;
 use crate::api::launch::{Function, Kernel, Launch, LaunchConfig, Loaded, MemoryAccess};
 use crate::base::error::{Error, LaunchErrorKind, Result};
 use crate::base::ids::RuntimeId;
-use crate::driver::{Api, FunctionHandle, Shape, check_part, with_array};
+use crate::driver::{Api, FunctionHandle, Shape, check_part};
 use crate::runtime::Runtime;
 use crate::thread::pending::PuttingOff;
+
+/// The most buffers of a prepared launch: parameters of a kernel have 4096 bytes on every device.
+const MOST_BUFFERS: usize = 511;
+
+/// As many buffers as a launch passes without memory of its own.
+const FEW: usize = 7;
 
 /// A launch of a kernel over a row of blocks that is repeated with other buffers and numbers. The parameters are buffers,
 /// then one block of 64-bit words. [`Self::over_rows`] launches several such rows.
@@ -47,24 +53,38 @@ pub struct PreparedLaunch {
     block: [u32; 3],
     /// Rows of blocks: the second dimension of the grid.
     rows: u32,
+    buffers: usize,
     words: usize,
     /// What the kernel does to each buffer.
     accesses: Box<[MemoryAccess]>,
 }
 
 impl Kernel {
-    /// Prepares launches with these threads of a block, this many buffers, and then this many words of 64 bits.
+    /// Prepares launches with these threads of a block, this many buffers, at most 511, and then this many words of 64
+    /// bits. More than seven buffers cost each launch an allocation on the host.
     ///
     /// # Errors
     /// The device or the kernel does not take such blocks, or the parameters are others.
     pub fn prepare(&self, block: [u32; 3], buffers: usize, words: usize) -> Result<PreparedLaunch> {
         let (function, loaded) = (&self.function, &self.module.loaded);
         function.check_shape(&LaunchConfig { block, ..LaunchConfig::default() })?;
+        if buffers > MOST_BUFFERS {
+            return Err(function.refuse(LaunchErrorKind::ArgumentCount { expected: MOST_BUFFERS, found: buffers }));
+        }
         let sizes: Vec<usize> = std::iter::repeat_n(8, buffers).chain([8 * words]).collect();
         function.check_sizes(sizes.into_iter())?;
         let (loaded, function) = (Arc::clone(loaded), Arc::clone(function));
         let accesses = vec![MemoryAccess::Undeclared; buffers].into_boxed_slice();
-        Ok(PreparedLaunch { loaded, function, home: self.module.runtime.id(), block, rows: 1, words, accesses })
+        Ok(PreparedLaunch {
+            loaded,
+            function,
+            home: self.module.runtime.id(),
+            block,
+            rows: 1,
+            buffers,
+            words,
+            accesses,
+        })
     }
 }
 
@@ -129,36 +149,28 @@ impl PreparedLaunch {
         if !self.is_of(runtime) {
             return Err(Error::OtherRuntime { what: "kernel" });
         }
+        let (function, device) = (&*self.function, self.loaded.device);
         self.check_counts(buffers.len(), words.len())?;
-        if grid == 0 || grid > self.function.grid_limits[0] {
-            self.function.check_shape(&self.config(grid))?;
-        }
-        with_array(buffers.len(), 0, |addresses| {
-            for (address, (buffer, range)) in addresses.iter_mut().zip(buffers) {
-                self.function.check_reach(runtime, self.loaded.device, buffer)?;
-                check_part(range, buffer.len())?;
-                *address = buffer.address() + range.start as u64;
+        let (mut few, mut many) = ([0; FEW], Vec::new());
+        let addresses = match few.get_mut(..buffers.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(buffers.len(), 0);
+                many.as_mut_slice()
             }
-            // SAFETY: the caller's promise.
-            unsafe { self.queue(runtime, grid, (buffers, addresses), words) }
-        })
-    }
-
-    /// Queues the launch over buffers that were checked, which begin at these addresses.
-    ///
-    /// # Safety
-    /// - The duties of [`Kernel::launch`].
-    #[inline]
-    unsafe fn queue(
-        &self,
-        runtime: &Runtime,
-        grid: u32,
-        (buffers, addresses): (&[(&DeviceBuffer, Range<usize>)], &[u64]),
-        words: &[u64],
-    ) -> Result<()> {
-        let stream = runtime.streams().current_ref(self.loaded.device);
+        };
+        for (address, (buffer, range)) in addresses.iter_mut().zip(buffers) {
+            function.check_reach(runtime, device, buffer)?;
+            check_part(range, buffer.len())?;
+            *address = buffer.address() + range.start as u64;
+        }
+        if grid == 0 || grid > function.grid_limits[0] {
+            function.check_shape(&self.config(grid))?;
+        }
+        let stream = runtime.streams().current_ref(device);
         let shape = Shape { grid: [grid, self.rows, 1], block: self.block, shared_bytes: 0 };
-        let launch = Launch { runtime, loaded: &self.loaded, function: &self.function };
+        let launch = Launch { runtime, loaded: &self.loaded, function };
+        let addresses = &*addresses;
         // SAFETY: the parameters were compared with as many addresses and words, where they are known; the rest is the
         // caller's promise.
         let queue =
@@ -167,15 +179,15 @@ impl PreparedLaunch {
             let of = |((buffer, range), access): (&(&DeviceBuffer, Range<usize>), &MemoryAccess)| {
                 access.of_range(buffer.address(), range)
             };
-            buffers.iter().zip(&self.accesses).filter_map(of).collect()
+            buffers.iter().zip(&*self.accesses).filter_map(of).collect()
         };
         launch.run(&shape, stream, buffers.iter().map(|(buffer, _)| *buffer), uses, queue)
     }
 
     #[inline]
     fn check_counts(&self, buffers: usize, words: usize) -> Result<()> {
-        if buffers != self.accesses.len() {
-            let (expected, found) = (self.accesses.len() + 1, buffers + 1);
+        if buffers != self.buffers {
+            let (expected, found) = (self.buffers + 1, buffers + 1);
             return Err(self.function.refuse(LaunchErrorKind::ArgumentCount { expected, found }));
         }
         if words != self.words {

@@ -1,0 +1,115 @@
+//! Stores: values under keys that all processes of a group see (torch's `torch.distributed.Store`).
+//!
+//! Invariant: operations of one store that come from one thread happen in their order.
+
+mod file;
+mod hash;
+mod prefix;
+pub(crate) mod table;
+pub(crate) mod tcp;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use file::FileStore;
+pub use hash::HashStore;
+pub use prefix::PrefixStore;
+
+use crate::error::Result;
+
+/// Values under keys that all processes of a group see: torch's `torch.distributed.Store`.
+///
+/// A key is a text, a value a row of bytes. What waits takes a time-out and says which keys have no value.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use cuda_dist::{HashStore, Store};
+///
+/// let store = HashStore::new();
+/// store.set("key", b"value")?;
+/// assert_eq!(store.get("key", Duration::from_secs(1))?, b"value");
+/// assert_eq!(store.add("count", 2)?, 2);
+/// assert!(!store.check(&["key", "other"])?);
+/// # Ok::<(), cuda_dist::Error>(())
+/// ```
+pub trait Store: Send + Sync + Debug {
+    /// Sets a value, whether there was one or not.
+    ///
+    /// # Errors
+    /// The store is lost, or takes no more.
+    fn set(&self, key: &str, value: &[u8]) -> Result<()>;
+
+    /// Sets a value if there is `expected`, or none where that is empty; what is there then. As in torch, `expected` comes
+    /// back too where there is no value and one was expected.
+    ///
+    /// # Errors
+    /// The store is lost, or takes no more.
+    fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>>;
+
+    /// Waits for a value.
+    ///
+    /// # Errors
+    /// There is none within the time, or the store is lost.
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>>;
+
+    /// Adds to the number that a value is as a decimal text; the sum. Where there is no value, it counts from 0.
+    ///
+    /// # Errors
+    /// The value is no number, or the store is lost.
+    fn add(&self, key: &str, amount: i64) -> Result<i64>;
+
+    /// Adds bytes at the end of a value, whether there was one or not.
+    ///
+    /// # Errors
+    /// The store is lost, or takes no more.
+    fn append(&self, key: &str, value: &[u8]) -> Result<()>;
+
+    /// Whether all of these keys have values.
+    ///
+    /// # Errors
+    /// The store is lost.
+    fn check(&self, keys: &[&str]) -> Result<bool>;
+
+    /// Waits until all of these keys have values.
+    ///
+    /// # Errors
+    /// Not all have one within the time; the error lists those without. Or the store is lost.
+    fn wait(&self, keys: &[&str], timeout: Duration) -> Result<()>;
+
+    /// Removes a value; whether there was one.
+    ///
+    /// # Errors
+    /// The store is lost.
+    fn delete_key(&self, key: &str) -> Result<bool>;
+
+    /// How many keys have values, those of other users of the store too.
+    ///
+    /// # Errors
+    /// The store is lost.
+    fn num_keys(&self) -> Result<usize>;
+
+    /// Waits for several values.
+    ///
+    /// # Errors
+    /// Not all are there within the time, or the store is lost.
+    fn multi_get(&self, keys: &[&str], timeout: Duration) -> Result<Vec<Vec<u8>>> {
+        self.wait(keys, timeout)?;
+        keys.iter().map(|key| self.get(key, timeout)).collect()
+    }
+
+    /// Sets several values.
+    ///
+    /// # Errors
+    /// The store is lost, or takes no more.
+    fn multi_set(&self, values: &[(&str, &[u8])]) -> Result<()> {
+        values.iter().try_for_each(|(key, value)| self.set(key, value))
+    }
+
+    /// The same values by a connection of its own, so that what waits here holds up nobody there (torch's `clone`).
+    ///
+    /// # Errors
+    /// The store is lost.
+    fn duplicate(&self) -> Result<Arc<dyn Store>>;
+}

@@ -1,0 +1,138 @@
+//! The values of a store: what each operation does to them, by torch's rules. No input or output.
+//!
+//! Invariant: `bytes` is the length of all keys and values together, and never above the limit.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+
+/// Keys and values.
+#[derive(Debug)]
+pub(crate) struct Table {
+    values: BTreeMap<Vec<u8>, Vec<u8>>,
+    bytes: usize,
+    limit: usize,
+}
+
+impl Table {
+    /// A table that takes so many bytes of keys and values.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { values: BTreeMap::new(), bytes: 0, limit }
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.values.get(key).map(Vec::as_slice)
+    }
+
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        self.values.contains_key(key)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.values.keys().map(Vec::as_slice)
+    }
+
+    pub(crate) fn set(&mut self, key: &[u8], value: Vec<u8>) -> Result<()> {
+        let before = self.get(key).map_or(0, |old| key.len() + old.len());
+        self.make_room(self.bytes - before + key.len() + value.len())?;
+        self.values.insert(key.to_vec(), value);
+        Ok(())
+    }
+
+    /// Counts what will be there, if it may.
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        if bytes > self.limit {
+            return Err(Error::StoreFull(format!(
+                "its keys and values would be {bytes} bytes, the limit is {}",
+                self.limit
+            )));
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// What is there afterwards, and whether it was set.
+    pub(crate) fn compare_set(&mut self, key: &[u8], expected: &[u8], desired: Vec<u8>) -> Result<(Vec<u8>, bool)> {
+        let fits = self.get(key).map_or(expected.is_empty(), |value| value == expected);
+        if fits {
+            self.set(key, desired.clone())?;
+            return Ok((desired, true));
+        }
+        Ok((self.get(key).unwrap_or(expected).to_vec(), false))
+    }
+
+    pub(crate) fn add(&mut self, key: &[u8], amount: i64) -> Result<i64> {
+        let problem = |problem: String| Error::Value { key: String::from_utf8_lossy(key).into_owned(), problem };
+        let before = match self.get(key) {
+            None => 0,
+            Some(text) => {
+                number(text).ok_or_else(|| problem("is no number, so nothing can be added to it".to_owned()))?
+            }
+        };
+        let sum = before.checked_add(amount).ok_or_else(|| problem(format!("{before} overflows with {amount}")))?;
+        self.set(key, sum.to_string().into_bytes())?;
+        Ok(sum)
+    }
+
+    pub(crate) fn append(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if !self.has(key) {
+            return self.set(key, value.to_vec());
+        }
+        self.make_room(self.bytes + value.len())?;
+        if let Some(whole) = self.values.get_mut(key) {
+            whole.extend_from_slice(value);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
+        let Some(value) = self.values.remove(key) else { return false };
+        self.bytes -= key.len() + value.len();
+        true
+    }
+}
+
+/// A decimal text as a number.
+pub(crate) fn number(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    #[test]
+    fn numbers_are_added_and_texts_are_not() {
+        let mut table = Table::new(100);
+        assert_eq!((table.add(b"n", 5).unwrap(), table.add(b"n", -7).unwrap()), (5, -2));
+        table.set(b"t", b"text".to_vec()).unwrap();
+        assert!(table.add(b"t", 1).is_err());
+        table.set(b"n", i64::MAX.to_string().into_bytes()).unwrap();
+        assert!(table.add(b"n", 1).is_err());
+    }
+
+    #[test]
+    fn values_are_compared_as_torch_does() {
+        let mut table = Table::new(100);
+        assert_eq!(table.compare_set(b"a", b"y", b"x".to_vec()).unwrap(), (b"y".to_vec(), false));
+        assert_eq!(table.compare_set(b"a", b"", b"x".to_vec()).unwrap(), (b"x".to_vec(), true));
+        assert_eq!(table.compare_set(b"a", b"z", b"w".to_vec()).unwrap(), (b"x".to_vec(), false));
+    }
+
+    #[test]
+    fn a_full_table_takes_no_more_and_counts_what_goes() {
+        let mut table = Table::new(10);
+        table.set(b"ab", vec![0; 8]).unwrap();
+        assert!(table.append(b"ab", b"x").is_err());
+        assert!(table.set(b"c", Vec::new()).is_err());
+        table.set(b"ab", vec![0; 2]).unwrap();
+        table.set(b"cd", vec![0; 4]).unwrap();
+        assert!(table.delete(b"ab") && !table.delete(b"ab"));
+        table.append(b"cd", &[0; 4]).unwrap();
+        assert_eq!(table.len(), 1);
+    }
+}

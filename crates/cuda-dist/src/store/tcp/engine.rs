@@ -1,0 +1,362 @@
+//! What requests do to the values, and who is told: the server without input or output.
+//!
+//! Invariant: a client that waits is told once, with the last of its keys; one that has gone is told nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::wire::{ADMITTED, MAGIC, NOT_READY, READY, Refusal, Request, STOP_WAITING, WAIT_CANCELED, Writer};
+use crate::store::table::Table;
+
+/// What a server takes from its clients. The values are those of `Default`.
+///
+/// ```
+/// let limits = cuda_dist::Limits { connections: 64, ..Default::default() };
+/// assert_eq!(limits.value_bytes, 8 << 20);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a key: 64 KiB.
+    pub key_bytes: usize,
+    /// Bytes of a value in a request: 8 MiB, as in torch.
+    pub value_bytes: usize,
+    /// Keys of one request: 128 Ki, as in torch.
+    pub keys: usize,
+    /// Bytes of the keys and values of one request or one answer together: 64 MiB.
+    pub request_bytes: usize,
+    /// Bytes of all keys and values: 256 MiB.
+    pub store_bytes: usize,
+    /// Clients at a time: 4096. A rank of a group has three connections.
+    pub connections: usize,
+    /// Seconds from the beginning of a connection until it has proved that it speaks the protocol, and from the first byte
+    /// of a request to the last: 10.
+    pub seconds: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            key_bytes: 64 << 10,
+            value_bytes: 8 << 20,
+            keys: 128 << 10,
+            request_bytes: 64 << 20,
+            store_bytes: 256 << 20,
+            connections: 4096,
+            seconds: 10,
+        }
+    }
+}
+
+/// A client of a server.
+pub(super) type ClientId = u64;
+
+/// How far a client has proved itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Unknown,
+    SpeaksProtocol,
+    Admitted,
+}
+
+/// The values and the clients.
+#[derive(Debug)]
+pub(super) struct Engine {
+    table: Table,
+    limits: Limits,
+    token: Option<Vec<u8>>,
+    clients: BTreeMap<ClientId, Stage>,
+    /// Which keys a waiting client still lacks.
+    awaited: BTreeMap<ClientId, BTreeSet<Vec<u8>>>,
+    /// Who waits for a key.
+    waiting: BTreeMap<Vec<u8>, BTreeSet<ClientId>>,
+}
+
+/// What is to be sent to whom, in this order.
+pub(super) type Answers = Vec<(ClientId, Vec<u8>)>;
+
+impl Engine {
+    pub(super) fn new(token: Option<&str>, limits: Limits) -> Self {
+        Self {
+            table: Table::new(limits.store_bytes),
+            limits,
+            token: token.map(|token| token.as_bytes().to_vec()),
+            clients: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// A connection begins. False where there are as many as there may be.
+    pub(super) fn admit(&mut self, client: ClientId) -> bool {
+        if self.clients.len() >= self.limits.connections {
+            return false;
+        }
+        self.clients.insert(client, Stage::Unknown);
+        true
+    }
+
+    /// A connection has ended.
+    pub(super) fn leave(&mut self, client: ClientId) {
+        self.clients.remove(&client);
+        self.stop_waiting(client);
+    }
+
+    /// Whether a client may send what it likes.
+    pub(super) fn is_admitted(&self, client: ClientId) -> bool {
+        self.clients.get(&client) == Some(&Stage::Admitted)
+    }
+
+    /// Does what a client asks for.
+    pub(super) fn apply(&mut self, client: ClientId, request: Request) -> Result<Answers, Refusal> {
+        match self.clients.get(&client) {
+            Some(Stage::Admitted) => self.serve(client, request),
+            Some(Stage::SpeaksProtocol) => self.check_token(client, &request),
+            Some(Stage::Unknown) => self.check_magic(client, &request),
+            None => Err(Refusal::Garbage("the connection is not known".to_owned())),
+        }
+    }
+
+    fn check_magic(&mut self, client: ClientId, request: &Request) -> Result<Answers, Refusal> {
+        if *request != Request::Validate(MAGIC) {
+            return Err(Refusal::Garbage("the first request is not that of a store's client".to_owned()));
+        }
+        let stage = if self.token.is_some() { Stage::SpeaksProtocol } else { Stage::Admitted };
+        self.clients.insert(client, stage);
+        Ok(Vec::new())
+    }
+
+    fn check_token(&mut self, client: ClientId, request: &Request) -> Result<Answers, Refusal> {
+        let wanted = self.token.as_deref().unwrap_or_default();
+        let given = if let Request::Token(given) = request { given.as_slice() } else { &[] };
+        // Every byte is looked at, so that the time does not tell how many are right.
+        let differences = wanted.iter().zip(given).fold(0, |differences, (one, other)| differences | (one ^ other));
+        if wanted.len() != given.len() || differences != 0 {
+            return Err(Refusal::Garbage("the token is missing or not the right one".to_owned()));
+        }
+        self.clients.insert(client, Stage::Admitted);
+        Ok(vec![(client, vec![ADMITTED])])
+    }
+
+    fn serve(&mut self, client: ClientId, request: Request) -> Result<Answers, Refusal> {
+        let full = |error: crate::Error| Refusal::Garbage(error.to_string());
+        let table = &mut self.table;
+        let (answer, changed) = match request {
+            Request::Set(key, value) => (None, self.set_all(vec![(key, value)])?),
+            Request::MultiSet(pairs) => (None, self.set_all(pairs)?),
+            Request::Append(key, value) => {
+                table.append(&key, &value).map_err(full)?;
+                (None, vec![key])
+            }
+            Request::CompareSet { key, expected, desired } => {
+                let (value, is_set) = table.compare_set(&key, &expected, desired).map_err(full)?;
+                (Some(Writer::answer().text(&value).0), if is_set { vec![key] } else { Vec::new() })
+            }
+            Request::Add(key, amount) => {
+                let sum = table.add(&key, amount).map_err(full)?;
+                (Some(sum.to_le_bytes().to_vec()), vec![key])
+            }
+            Request::Wait(keys) => (self.wait(client, keys), Vec::new()),
+            Request::CancelWait => {
+                self.stop_waiting(client);
+                (Some(vec![WAIT_CANCELED]), Vec::new())
+            }
+            Request::Delete(key) => (Some(i64::from(table.delete(&key)).to_le_bytes().to_vec()), Vec::new()),
+            request @ (Request::Get(_)
+            | Request::MultiGet(_)
+            | Request::Check(_)
+            | Request::NumKeys
+            | Request::Ping(_)
+            | Request::ListKeys
+            | Request::Validate(_)
+            | Request::Token(_)) => (Some(self.read(&request)?), Vec::new()),
+        };
+        let mut answers: Answers = answer.into_iter().map(|answer| (client, answer)).collect();
+        changed.iter().for_each(|key| self.tell_waiting(key, &mut answers));
+        Ok(answers)
+    }
+
+    /// Requests that change nothing.
+    fn read(&self, request: &Request) -> Result<Vec<u8>, Refusal> {
+        let table = &self.table;
+        let count = |count: usize| (count as u64).to_le_bytes();
+        Ok(match request {
+            Request::Get(key) => Writer::answer().text(table.get(key).unwrap_or_default()).0,
+            Request::MultiGet(keys) => {
+                self.fits(keys.iter().map(|key| table.get(key).unwrap_or_default().len()))?;
+                let answer = Writer::answer();
+                keys.iter().fold(answer, |answer, key| answer.text(table.get(key).unwrap_or_default())).0
+            }
+            Request::Check(keys) => vec![if keys.iter().all(|key| table.has(key)) { READY } else { NOT_READY }],
+            Request::NumKeys => count(table.len()).to_vec(),
+            Request::Ping(nonce) => nonce.to_le_bytes().to_vec(),
+            Request::ListKeys => {
+                self.fits(table.keys().map(<[u8]>::len))?;
+                table.keys().fold(Writer::answer().raw(&count(table.len())), |answer, key| answer.text(key)).0
+            }
+            Request::Validate(_)
+            | Request::Token(_)
+            | Request::Set(..)
+            | Request::CompareSet { .. }
+            | Request::Add(..)
+            | Request::Wait(_)
+            | Request::Delete(_)
+            | Request::Append(..)
+            | Request::MultiSet(_)
+            | Request::CancelWait => return Err(Refusal::Garbage("a request out of place".to_owned())),
+        })
+    }
+
+    /// Whether an answer of such parts is not too long.
+    fn fits(&self, lengths: impl Iterator<Item = usize>) -> Result<(), Refusal> {
+        let bytes: usize = lengths.map(|length| length + size_of::<u64>()).sum();
+        if bytes > self.limits.request_bytes {
+            return Err(Refusal::Garbage(format!(
+                "an answer of {bytes} bytes, the limit is {}",
+                self.limits.request_bytes
+            )));
+        }
+        Ok(())
+    }
+
+    fn set_all(&mut self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Vec<Vec<u8>>, Refusal> {
+        let set = |(key, value): (Vec<u8>, _)| {
+            self.table.set(&key, value).map(|()| key).map_err(|error| Refusal::Garbage(error.to_string()))
+        };
+        pairs.into_iter().map(set).collect()
+    }
+
+    /// The answer where all is there, and otherwise none until it is.
+    fn wait(&mut self, client: ClientId, keys: Vec<Vec<u8>>) -> Option<Vec<u8>> {
+        self.stop_waiting(client);
+        let missing: BTreeSet<Vec<u8>> = keys.into_iter().filter(|key| !self.table.has(key)).collect();
+        if missing.is_empty() {
+            return Some(vec![STOP_WAITING]);
+        }
+        for key in &missing {
+            self.waiting.entry(key.clone()).or_default().insert(client);
+        }
+        self.awaited.insert(client, missing);
+        None
+    }
+
+    fn stop_waiting(&mut self, client: ClientId) {
+        for key in self.awaited.remove(&client).unwrap_or_default() {
+            if let Some(clients) = self.waiting.get_mut(&key) {
+                clients.remove(&client);
+                if clients.is_empty() {
+                    self.waiting.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn tell_waiting(&mut self, key: &[u8], answers: &mut Answers) {
+        for client in self.waiting.remove(key).unwrap_or_default() {
+            let Some(missing) = self.awaited.get_mut(&client) else { continue };
+            missing.remove(key);
+            if missing.is_empty() {
+                self.awaited.remove(&client);
+                answers.push((client, vec![STOP_WAITING]));
+            }
+        }
+    }
+}
+
+/// Serves bytes as those of one connection.
+pub(super) fn serve_bytes(mut bytes: &[u8], token: Option<&str>, limits: Limits) -> (usize, Vec<u8>) {
+    let mut engine = Engine::new(token, limits);
+    let (mut count, mut answered) = (0, Vec::new());
+    if !engine.admit(0) {
+        return (0, answered);
+    }
+    while let Ok(request) = Request::read(&mut bytes, &limits) {
+        let Ok(answers) = engine.apply(0, request) else { break };
+        count += 1;
+        answers.into_iter().for_each(|(_, answer)| answered.extend(answer));
+    }
+    (count, answered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Engine, Limits, Request, serve_bytes};
+    use crate::store::tcp::wire::{MAGIC, STOP_WAITING, WAIT_CANCELED};
+
+    fn engine() -> Engine {
+        let mut engine = Engine::new(None, Limits::default());
+        for client in 0..3 {
+            assert!(engine.admit(client));
+            engine.apply(client, Request::Validate(MAGIC)).unwrap();
+        }
+        engine
+    }
+
+    fn keys(keys: &[&str]) -> Vec<Vec<u8>> {
+        keys.iter().map(|key| key.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn whoever_waits_is_told_with_the_last_key() {
+        let mut engine = engine();
+        assert!(engine.apply(0, Request::Wait(keys(&["a", "b"]))).unwrap().is_empty());
+        assert!(engine.apply(1, Request::Set(b"a".to_vec(), Vec::new())).unwrap().is_empty());
+        let told = engine.apply(1, Request::Append(b"b".to_vec(), b"x".to_vec())).unwrap();
+        assert_eq!(told, [(0, vec![STOP_WAITING])]);
+        assert!(engine.apply(1, Request::Set(b"b".to_vec(), Vec::new())).unwrap().is_empty());
+    }
+
+    #[test]
+    fn whoever_has_given_up_or_gone_is_not_told() {
+        let mut engine = engine();
+        engine.apply(0, Request::Wait(keys(&["a"]))).unwrap();
+        engine.apply(1, Request::Wait(keys(&["a"]))).unwrap();
+        engine.leave(1);
+        assert_eq!(engine.apply(0, Request::CancelWait).unwrap(), [(0, vec![WAIT_CANCELED])]);
+        assert!(engine.apply(2, Request::Set(b"a".to_vec(), Vec::new())).unwrap().is_empty());
+        assert!(engine.waiting.is_empty() && engine.awaited.is_empty());
+    }
+
+    #[test]
+    fn a_comparison_that_fails_wakes_nobody() {
+        let mut engine = engine();
+        engine.apply(0, Request::Wait(keys(&["a"]))).unwrap();
+        let compare = |expected: &[u8]| Request::CompareSet {
+            key: b"a".to_vec(),
+            expected: expected.to_vec(),
+            desired: b"x".to_vec(),
+        };
+        assert_eq!(engine.apply(1, compare(b"y")).unwrap().len(), 1);
+        assert_eq!(engine.apply(1, compare(b"")).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_done_before_the_magic_number_and_the_token() {
+        let request = |requests: &[Request]| requests.iter().flat_map(Request::to_bytes).collect::<Vec<u8>>();
+        let limits = Limits::default();
+        let ping = Request::Ping(7);
+        assert_eq!(serve_bytes(&request(std::slice::from_ref(&ping)), None, limits).0, 0);
+        let validate = Request::Validate(MAGIC);
+        assert_eq!(serve_bytes(&request(&[validate.clone(), ping.clone()]), Some("secret"), limits).0, 1);
+        let token = |text: &str| Request::Token(text.as_bytes().to_vec());
+        assert_eq!(
+            serve_bytes(&request(&[validate.clone(), token("secret"), ping.clone()]), Some("secret"), limits).0,
+            3
+        );
+        for wrong in ["", "secre", "secrex", "secret "] {
+            assert_eq!(
+                serve_bytes(&request(&[validate.clone(), token(wrong), ping.clone()]), Some("secret"), limits).0,
+                1
+            );
+        }
+    }
+
+    #[test]
+    fn lengths_above_the_limits_are_refused() {
+        let limits = Limits { key_bytes: 4, value_bytes: 4, keys: 2, request_bytes: 6, ..Limits::default() };
+        let start = Request::Validate(MAGIC).to_bytes();
+        let served = |request: Request| serve_bytes(&[start.clone(), request.to_bytes()].concat(), None, limits).0 == 2;
+        assert!(served(Request::Set(vec![0; 4], vec![0; 2])));
+        assert!(!served(Request::Set(vec![0; 5], vec![])));
+        assert!(!served(Request::Set(vec![0; 4], vec![0; 3])));
+        assert!(!served(Request::Check(keys(&["a", "b", "c"]))));
+    }
+}

@@ -1,0 +1,194 @@
+//! Groups of threads over a store in the process: results against plain loops, and what is refused.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aten_cuda::{DType, Tensor};
+use cuda_dist::{Error, ErrorHandling, HashStore, InitOptions, Life, ProcessGroup, ReduceOp, Settings};
+use proptest::prelude::*;
+
+fn options(timeout: Duration) -> InitOptions {
+    let settings = Settings { beat: Duration::from_millis(20), ..Settings::default() };
+    InitOptions { timeout, settings: Some(settings), ..InitOptions::default() }
+}
+
+/// Runs each rank on a thread of its own; what they found.
+fn ranks<T: Send>(size: usize, options: &InitOptions, rank: impl Fn(ProcessGroup) -> T + Sync) -> Vec<T> {
+    let store = HashStore::new();
+    thread::scope(|scope| {
+        let start = |number: usize| {
+            let (store, rank) = (store.clone(), &rank);
+            scope.spawn(move || rank(ProcessGroup::with_store(Arc::new(store), number, size, options).unwrap()))
+        };
+        let threads: Vec<_> = (0..size).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// A step of a random program: which collective, how many elements for each rank, which root, which reduction.
+type Step = (u8, usize, usize, u8);
+
+const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max];
+
+fn made_one(op: ReduceOp, values: impl Iterator<Item = i64>) -> i64 {
+    match op {
+        ReduceOp::Product => values.fold(1, i64::wrapping_mul),
+        ReduceOp::Min => values.min().unwrap(),
+        ReduceOp::Max => values.max().unwrap(),
+        ReduceOp::Sum => values.sum(),
+        other => panic!("{other} is none of these"),
+    }
+}
+
+/// What a rank gives in a step.
+fn given(step: usize, rank: usize, count: usize) -> Vec<i64> {
+    (0..count).map(|place| ((step * 7 + rank * 3 + place * 5) % 11) as i64 - 4).collect()
+}
+
+fn run_step(group: &ProcessGroup, number: usize, (kind, count, root, op): Step) {
+    let (rank, size) = (group.rank(), group.size());
+    let (root, op) = (root % size, OPS[op as usize % OPS.len()]);
+    let count = if kind == 4 { count * size } else { count };
+    let own = given(number, rank, count);
+    let tensor = |values: &[i64]| Tensor::from_slice(values, &[values.len() as i64]).unwrap();
+    let all: Vec<Vec<i64>> = (0..size).map(|rank| given(number, rank, count)).collect();
+    let reduced: Vec<i64> = (0..count).map(|place| made_one(op, all.iter().map(|one| one[place]))).collect();
+    let input = tensor(&own);
+    let (work, output, expected) = match kind {
+        0 => (group.all_reduce(&input, op), input, reduced),
+        1 => (group.reduce(&input, root, op), input, if rank == root { reduced } else { own }),
+        2 => (group.broadcast(&input, root), input, all[root].clone()),
+        3 => {
+            let output = tensor(&vec![0; count * size]);
+            (group.all_gather_into_tensor(&output, &input), output, all.concat())
+        }
+        4 => {
+            let output = tensor(&vec![0; count / size]);
+            let part = count / size;
+            (group.reduce_scatter_tensor(&output, &input, op), output, reduced[rank * part..][..part].to_vec())
+        }
+        _ => (group.barrier(), tensor(&[]), Vec::new()),
+    };
+    work.unwrap().wait().unwrap();
+    assert_eq!(output.to_vec::<i64>().unwrap(), expected, "step {number}, kind {kind}, rank {rank} of {size}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_programs_agree_with_plain_loops(
+        size in 2_usize..=8,
+        program in proptest::collection::vec((0_u8..6, 0_usize..5, 0_usize..8, 0_u8..4), 1..12),
+    ) {
+        ranks(size, &options(Duration::from_secs(60)), |group| {
+            program.iter().enumerate().for_each(|(number, step)| run_step(&group, number, *step));
+            group.monitored_barrier(Duration::from_secs(60), false).unwrap();
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_at_once() {
+    testkit::make_default(testkit::Config::default()).unwrap();
+    let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 1, &options(Duration::from_secs(60))).unwrap();
+    let tensor = Tensor::zeros(&[3], DType::F32, "cpu").unwrap();
+    let on_device = tensor.cuda(None).unwrap();
+    let error = group.all_reduce(&on_device, ReduceOp::Sum).unwrap_err();
+    assert!(
+        matches!(error, Error::Unsupported { backend: "store", .. }) && error.to_string().contains("cuda:0"),
+        "{error}"
+    );
+    let large = Tensor::zeros(&[(2 << 20) + 1], DType::F32, "cpu").unwrap();
+    assert!(matches!(group.broadcast(&large, 0), Err(Error::Unsupported { .. })));
+    assert!(matches!(group.broadcast(&tensor, 1), Err(Error::Argument(_))));
+    assert!(matches!(group.reduce(&tensor, 9, ReduceOp::Sum), Err(Error::Argument(_))));
+    let two = Tensor::zeros(&[2], DType::F32, "cpu").unwrap();
+    assert!(matches!(group.all_gather_into_tensor(&two, &tensor), Err(Error::Argument(_))));
+    assert!(matches!(group.reduce_scatter_tensor(&two, &tensor, ReduceOp::Sum), Err(Error::Argument(_))));
+    let nobody = ProcessGroup::with_store(Arc::new(HashStore::new()), 2, 2, &options(Duration::from_secs(1)));
+    assert!(matches!(nobody, Err(Error::Argument(_))));
+    // Nothing of this counts as a collective.
+    assert_eq!(group.barrier().unwrap().call().sequence, 1);
+    let empty = Tensor::zeros(&[0, 4], DType::F32, "cpu").unwrap();
+    group.all_reduce(&empty, ReduceOp::Sum).unwrap().wait().unwrap();
+}
+
+#[test]
+fn each_difference_between_calls_is_named() {
+    let differences = ranks(2, &options(Duration::from_secs(60)), |group| {
+        let sizes = [3 + group.rank() as i64];
+        let tensor = Tensor::zeros(&sizes, DType::F32, "cpu").unwrap();
+        let Err(Error::Mismatch { rank, other_rank, difference, .. }) = group.broadcast(&tensor, 0).unwrap().wait()
+        else {
+            panic!("the sizes differ")
+        };
+        assert_eq!((rank, other_rank), (group.rank(), 1 - group.rank()));
+        // The group is given up, so that nobody goes on with the wrong number of calls.
+        let begin = Instant::now();
+        while group.barrier().is_ok() {
+            assert!(begin.elapsed() < Duration::from_secs(20));
+            thread::sleep(Duration::from_millis(5));
+        }
+        difference
+    });
+    assert_eq!(differences, ["the sizes are [3] and [4]", "the sizes are [4] and [3]"]);
+}
+
+#[test]
+fn a_wait_has_its_own_time_and_the_work_goes_on() {
+    ranks(2, &options(Duration::from_secs(60)), |group| {
+        if group.rank() == 1 {
+            thread::sleep(Duration::from_millis(300));
+            return group.barrier().unwrap().wait().unwrap();
+        }
+        let work = group.barrier().unwrap();
+        let error = work.wait_timeout(Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(&error, Error::NotDone { rank: 0, .. }), "{error}");
+        assert!(!work.is_completed() && work.exception().is_none());
+        work.wait().unwrap();
+        assert!(work.is_completed());
+    });
+}
+
+#[test]
+fn who_has_left_is_said_to_have_left() {
+    let texts = ranks(2, &options(Duration::from_millis(300)), |group| {
+        group.barrier().unwrap().wait().unwrap();
+        if group.rank() == 1 {
+            return group.destroy().map(|()| String::new()).unwrap();
+        }
+        let Err(Error::Timeout(report)) = group.barrier().unwrap().wait() else { panic!("nobody else came") };
+        assert_eq!((report.missing(), report.others[0].life), (vec![1], Life::Left));
+        report.to_string()
+    });
+    assert!(
+        texts[0].contains("rank 1 last called barrier #1, which is done there, and has left the group"),
+        "{}",
+        texts[0]
+    );
+}
+
+#[test]
+fn destroying_a_group_ends_what_is_under_way() {
+    let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 2, &options(Duration::from_secs(60))).unwrap();
+    let work = group.barrier().unwrap();
+    let begin = Instant::now();
+    group.destroy().unwrap();
+    assert!(matches!(work.wait(), Err(Error::Destroyed)));
+    assert!(begin.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn without_handling_the_group_goes_on() {
+    let mut options = options(Duration::from_millis(200));
+    let settings =
+        Settings { error_handling: ErrorHandling::NoHandling, propagate_error: false, ..options.settings.unwrap() };
+    options.settings = Some(Settings { desync_debug: false, ..settings });
+    let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 2, &options).unwrap();
+    let Err(Error::Timeout(report)) = group.barrier().unwrap().wait() else { panic!("rank 1 is not there") };
+    assert_eq!((report.missing(), report.others[0].life), (Vec::new(), Life::NotAsked));
+    assert_eq!(group.barrier().unwrap().call().sequence, 2);
+}

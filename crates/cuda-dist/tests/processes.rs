@@ -1,0 +1,302 @@
+//! Groups of real processes: this program starts itself once for each rank, with the variables that `torchrun` sets.
+//!
+//! What a rank has to say it prints as a line that begins with `=`; the test framework prints lines too.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "ranks report to the test by their output")]
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aten_cuda::{DType, Tensor};
+use cuda_dist::{Error, InitOptions, ProcessGroup, ReduceOp, RendezvousOptions};
+
+const ROLE: &str = "CUDA_DIST_TEST_ROLE";
+const URL: &str = "CUDA_DIST_TEST_URL";
+
+/// How long a collective may take where it is to fail.
+const SHORT: Duration = Duration::from_millis(1500);
+
+/// The part of a rank, which is this program with a variable set.
+#[test]
+fn the_process_of_a_rank() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let url = std::env::var(URL).unwrap_or_else(|_| "env://".to_owned());
+    let is_short = role != "collectives";
+    let options = InitOptions {
+        timeout: if is_short { SHORT } else { Duration::from_secs(60) },
+        rendezvous: RendezvousOptions { timeout: Duration::from_secs(60), ..RendezvousOptions::default() },
+        ..InitOptions::default()
+    };
+    let group = ProcessGroup::init(&url, &options).unwrap();
+    let outcome = match role.as_str() {
+        "collectives" => collectives(&group),
+        "differ" => differ(&group),
+        "monitored" => monitored(&group),
+        _ => killed(&group, &role),
+    };
+    match outcome {
+        Ok(()) => println!("\n=well"),
+        Err(error) => println!("\n={}", error.to_string().replace('\n', "|")),
+    }
+    // Rank 0 holds the store, and stays until the others have said what they know.
+    if let Err(error) = group.destroy() {
+        println!("\n(destroyed: {error})");
+    }
+}
+
+fn collectives(group: &ProcessGroup) -> Result<(), Error> {
+    let (rank, size) = (group.rank() as f32, group.size() as f32);
+    let own = || Tensor::from_slice(&[rank + 1.0, -rank], &[2]);
+    let all = |from: f32| (0..group.size()).map(move |rank| rank as f32 + from);
+    for _ in 0..10 {
+        let tensor = own()?;
+        group.all_reduce(&tensor, ReduceOp::Sum)?.wait()?;
+        assert_eq!(tensor.to_vec::<f32>()?, [all(1.0).sum::<f32>(), -all(0.0).sum::<f32>()]);
+    }
+    let expected = [(ReduceOp::Product, all(1.0).product()), (ReduceOp::Min, 1.0), (ReduceOp::Max, size)];
+    for (op, first) in expected.into_iter().chain([(ReduceOp::Avg, all(1.0).sum::<f32>() / size)]) {
+        let tensor = own()?;
+        group.all_reduce(&tensor, op)?.wait()?;
+        assert_eq!(tensor.to_vec::<f32>()?[0], first, "{op}");
+    }
+    let tensor = own()?;
+    group.broadcast(&tensor, 1)?.wait()?;
+    assert_eq!(tensor.to_vec::<f32>()?, [2.0, -1.0]);
+    let tensor = own()?;
+    group.reduce(&tensor, 1, ReduceOp::Sum)?.wait()?;
+    assert_eq!(tensor.to_vec::<f32>()?[0], if rank == 1.0 { all(1.0).sum() } else { rank + 1.0 });
+    let gathered = Tensor::zeros(&[2 * group.size().cast_signed() as i64], DType::F32, "cpu")?;
+    group.all_gather_into_tensor(&gathered, &own()?)?.wait()?;
+    let expected: Vec<f32> = all(0.0).flat_map(|rank| [rank + 1.0, -rank]).collect();
+    assert_eq!(gathered.to_vec::<f32>()?, expected);
+    let part = Tensor::zeros(&[2], DType::F32, "cpu")?;
+    group.reduce_scatter_tensor(&part, &gathered, ReduceOp::Sum)?.wait()?;
+    assert_eq!(part.to_vec::<f32>()?, [size * (rank + 1.0), -size * rank]);
+    // Many at once, which end in their order.
+    let works = (0..20).map(|_| group.barrier()).collect::<Result<Vec<_>, _>>()?;
+    works.last().unwrap().wait()?;
+    assert!(works.iter().all(cuda_dist::Work::is_completed));
+    group.monitored_barrier(Duration::from_secs(60), true)
+}
+
+/// The last rank calls something else.
+fn differ(group: &ProcessGroup) -> Result<(), Error> {
+    let tensor = Tensor::zeros(&[4], DType::F32, "cpu")?;
+    group.barrier()?.wait()?;
+    if group.rank() + 1 == group.size() {
+        return group.broadcast(&tensor, 0)?.wait();
+    }
+    group.all_reduce(&tensor, ReduceOp::Sum)?.wait()
+}
+
+/// The last rank does not come to the barrier.
+fn monitored(group: &ProcessGroup) -> Result<(), Error> {
+    if group.rank() + 1 == group.size() {
+        return Ok(());
+    }
+    group.monitored_barrier(SHORT, true)
+}
+
+/// The last rank waits to be killed: `before` it calls anything, `in` a collective, or `after` one.
+fn killed(group: &ProcessGroup, when: &str) -> Result<(), Error> {
+    let tensor = Tensor::zeros(&[4], DType::F32, "cpu")?;
+    let is_victim = group.rank() + 1 == group.size();
+    if when != "before" {
+        group.all_reduce(&tensor, ReduceOp::Sum)?.wait()?;
+    }
+    if is_victim {
+        let begun = if when == "in" { Some(group.broadcast(&tensor, 0)?) } else { None };
+        // Long enough for its watch-dog to write what it did.
+        thread::sleep(Duration::from_millis(300));
+        println!("\n=ready");
+        thread::sleep(Duration::from_secs(60));
+        drop(begun);
+    }
+    // By then the victim has been killed.
+    thread::sleep(Duration::from_millis(700));
+    let mut outcome = group.broadcast(&tensor, 0)?.wait();
+    if when == "in" {
+        // What it had called may have ended well; the next one does not.
+        outcome = outcome.and_then(|()| group.all_reduce(&tensor, ReduceOp::Max)?.wait());
+    }
+    outcome
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn start(role: &str, rank: usize, size: usize, variables: &[(&str, String)]) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "the_process_of_a_rank", "--nocapture"]);
+    command.env(ROLE, role).env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
+    command.env("TORCH_NCCL_COORD_CHECK_MILSEC", "100").env_remove("TORCHELASTIC_USE_AGENT_STORE");
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    command.stdout(Stdio::piped()).spawn().unwrap()
+}
+
+fn start_all(role: &str, size: usize) -> Vec<Child> {
+    let place = [("MASTER_ADDR", "127.0.0.1".to_owned()), ("MASTER_PORT", free_port().to_string())];
+    (0..size).map(|rank| start(role, rank, size, &place)).collect()
+}
+
+/// What a rank said last.
+fn said(child: Child) -> String {
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let last = text.lines().filter_map(|line| line.strip_prefix('=')).next_back();
+    last.unwrap_or_else(|| panic!("a rank said nothing: {text}")).to_owned()
+}
+
+#[test]
+fn two_to_eight_processes_compute_together() {
+    for size in [2, 3, 8] {
+        for child in start_all("collectives", size) {
+            assert_eq!(said(child), "well", "{size} ranks");
+        }
+    }
+}
+
+#[test]
+fn a_file_will_do_where_there_is_no_network() {
+    let path: PathBuf = std::env::temp_dir().join(format!("cuda-dist-processes-{}", std::process::id()));
+    let url = |rank: usize| [(URL, format!("file://{}?rank={rank}&world_size=3", path.display()))];
+    let children: Vec<Child> = (0..3).map(|rank| start("collectives", rank, 3, &url(rank))).collect();
+    for child in children {
+        assert_eq!(said(child), "well");
+    }
+    assert!(!path.exists(), "the last one removes it");
+}
+
+/// Kills the last of three ranks; what the others said, and how long it took them.
+fn others_of_a_killed_rank(when: &str) -> (Vec<String>, Duration) {
+    use std::io::{BufRead as _, BufReader};
+    let mut children = start_all(when, 3);
+    let mut victim = children.pop().unwrap();
+    let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    let is_ready = lines.map_while(Result::ok).any(|line| line == "=ready");
+    assert!(is_ready);
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let begin = Instant::now();
+    (children.into_iter().map(said).collect(), begin.elapsed())
+}
+
+#[test]
+fn a_rank_that_dies_is_named_within_the_time_out() {
+    for (when, last) in [
+        ("before", "rank 2 called nothing yet, and gives no sign of life"),
+        ("in", "rank 2 "),
+        (
+            "after",
+            "rank 2 last called all_reduce #1 of float32 [4] (sum), which is done there, and gives no sign of life",
+        ),
+    ] {
+        let (texts, time) = others_of_a_killed_rank(when);
+        assert!(time < SHORT + Duration::from_secs(8), "{when}: {time:?}");
+        for text in &texts {
+            assert!(text.contains("never called by rank 2") && text.contains(last), "{when}: {text}");
+            assert!(text.contains("gives no sign of life"), "{when}: {text}");
+        }
+        assert_eq!(texts.len(), 2);
+    }
+}
+
+#[test]
+fn ranks_that_call_different_collectives_are_named() {
+    let texts: Vec<String> = start_all("differ", 3).into_iter().map(said).collect();
+    for text in &texts[..2] {
+        assert!(text.contains("called all_reduce #2 of float32 [4] (sum), but rank 2 called broadcast #2"), "{text}");
+    }
+    assert!(
+        texts[2].contains("rank 2 called broadcast #2 of float32 [4] (root 0), but rank 0 called all_reduce"),
+        "{}",
+        texts[2]
+    );
+}
+
+#[test]
+fn a_monitored_barrier_names_who_is_missing() {
+    let texts: Vec<String> = start_all("monitored", 3).into_iter().map(said).collect();
+    assert!(texts[0].contains("2 came: rank 2 is missing"), "{}", texts[0]);
+    assert!(texts[1].contains("rank 0 gave up") && texts[1].contains("rank 2 is missing"), "{}", texts[1]);
+    assert_eq!(texts[2], "well");
+}
+
+#[test]
+fn a_rendezvous_that_nobody_joins_says_who_is_missing() {
+    let options = InitOptions {
+        rendezvous: RendezvousOptions { timeout: Duration::from_millis(300), ..RendezvousOptions::default() },
+        ..InitOptions::default()
+    };
+    let at = |port: u16, rank: usize| {
+        ProcessGroup::init(&format!("tcp://127.0.0.1:{port}?rank={rank}&world_size=4"), &options).unwrap_err()
+    };
+    let error = at(free_port(), 0);
+    assert!(matches!(&error, Error::RanksMissing { missing, joined: 1, .. } if *missing == [1, 2, 3]), "{error}");
+    assert!(error.to_string().ends_with("1 came: ranks 1, 2 and 3 are missing"), "{error}");
+    // Without rank 0 there is no store.
+    assert!(matches!(at(free_port(), 1), Error::Connect { .. }));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    assert!(matches!(at(taken.local_addr().unwrap().port(), 0), Error::PortInUse { .. }));
+    let path = std::env::temp_dir().join(format!("cuda-dist-alone-{}", std::process::id()));
+    let error = ProcessGroup::init(&format!("file://{}?rank=1&world_size=2", path.display()), &options).unwrap_err();
+    assert!(matches!(&error, Error::RanksMissing { missing, .. } if *missing == [0]), "{error}");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn an_address_that_is_none_is_refused() {
+    let options = InitOptions::default();
+    for url in [
+        "",
+        "tcp:/x",
+        "http://host:1?rank=0&world_size=1",
+        "tcp://host?rank=0&world_size=1",
+        "tcp://host:99999?rank=0&world_size=1",
+        "tcp://host:1",
+        "tcp://host:1?rank=1&world_size=1",
+        "tcp://host:1?rank=x&world_size=1",
+        "file://?rank=0&world_size=1",
+        "file:///tmp/x?rank=0",
+    ] {
+        let error = ProcessGroup::init(url, &options).unwrap_err();
+        assert!(matches!(&error, Error::Url { url: named, .. } if named == url), "{url}: {error}");
+    }
+}
+
+#[test]
+fn a_process_ends_where_it_is_told_to() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let place = [
+        ("MASTER_ADDR", "127.0.0.1".to_owned()),
+        ("MASTER_PORT", free_port().to_string()),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1".to_owned()),
+        ("TORCH_NCCL_DESYNC_DEBUG", "0".to_owned()),
+    ];
+    let mut children: Vec<Child> = (0..2).map(|rank| start("before", rank, 2, &place)).collect();
+    let mut victim = children.pop().unwrap();
+    let status = children.pop().unwrap().wait().unwrap();
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    assert_eq!(status.signal(), Some(6), "{status}");
+}
+
+#[test]
+fn a_file_that_killed_ranks_left_is_stale() {
+    let path: PathBuf = std::env::temp_dir().join(format!("cuda-dist-killed-{}", std::process::id()));
+    let url = |rank: usize| [(URL, format!("file://{}?rank={rank}&world_size=2", path.display()))];
+    let mut killed = start("collectives", 1, 2, &url(1));
+    while std::fs::metadata(&path).map_or(0, |file| file.len()) < 40 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let error = ProcessGroup::init(&url(1)[0].1, &InitOptions::default()).unwrap_err();
+    assert!(matches!(&error, Error::StaleFile { path: named, .. } if *named == path), "{error}");
+    assert!(error.to_string().contains("rank 1 has come twice"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+}

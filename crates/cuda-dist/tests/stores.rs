@@ -1,0 +1,137 @@
+//! Each store by the same rules, and the rules of files.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use cuda_dist::{Error, FileStore, HashStore, PrefixStore, Store, TcpServerOptions, TcpStore, TcpStoreServer};
+use proptest::prelude::*;
+
+const TIME: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_millis(60);
+
+fn path() -> PathBuf {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("cuda-dist-stores-{}-{number}", std::process::id()))
+}
+
+/// All stores, and what keeps them.
+fn stores() -> (TcpStoreServer, Vec<Arc<dyn Store>>) {
+    let server = TcpStoreServer::with(&TcpServerOptions::default()).unwrap();
+    let tcp = TcpStore::connect(&server.address().to_string(), TIME).unwrap();
+    let prefix = PrefixStore::new("part", Arc::new(HashStore::new()));
+    let file = FileStore::open(path(), Some(1)).unwrap();
+    (server, vec![Arc::new(HashStore::new()), Arc::new(prefix), Arc::new(tcp), Arc::new(file)])
+}
+
+#[test]
+fn each_store_has_torchs_rules() {
+    let (_server, stores) = stores();
+    for store in &stores {
+        store.set("a", b"1").unwrap();
+        assert_eq!(store.compare_set("a", b"1", b"2").unwrap(), b"2", "{store:?}");
+        assert_eq!(store.compare_set("a", b"1", b"3").unwrap(), b"2");
+        assert_eq!(store.compare_set("no", b"y", b"x").unwrap(), b"y");
+        assert_eq!(store.compare_set("new", b"", b"x").unwrap(), b"x");
+        store.append("a", b"34").unwrap();
+        assert_eq!(store.multi_get(&["a", "new"], TIME).unwrap(), [b"234".to_vec(), b"x".to_vec()]);
+        store.multi_set(&[("p", b"7"), ("q", b"")]).unwrap();
+        assert_eq!(store.get("q", TIME).unwrap(), b"");
+        assert_eq!((store.add("p", 5).unwrap(), store.num_keys().unwrap()), (12, 4));
+        assert!(store.delete_key("a").unwrap() && !store.delete_key("a").unwrap());
+        assert!(!store.check(&["p", "a"]).unwrap() && store.check(&["p", "q"]).unwrap());
+        let error = store.wait(&["p", "a", "b"], SOON).unwrap_err();
+        let Error::StoreTimeout { keys, waited } = &error else { panic!("{error}") };
+        assert!(keys.iter().all(|key| key.ends_with('a') || key.ends_with('b')) && keys.len() == 2, "{keys:?}");
+        assert!(*waited >= SOON);
+    }
+}
+
+#[test]
+fn whoever_waits_gets_the_value_when_it_comes() {
+    let (_server, stores) = stores();
+    for store in stores {
+        let other = store.duplicate().unwrap();
+        let waiting = thread::spawn(move || other.get("late", TIME).unwrap());
+        thread::sleep(SOON);
+        store.set("late", b"value").unwrap();
+        assert_eq!(waiting.join().unwrap(), b"value");
+    }
+}
+
+#[test]
+fn sums_of_threads_are_complete() {
+    let (_server, stores) = stores();
+    for store in stores {
+        let threads: Vec<_> = (0..4)
+            .map(|_| store.duplicate().unwrap())
+            .map(|store| thread::spawn(move || (0..25).for_each(|_| assert!(store.add("n", 2).unwrap() > 0))))
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(store.add("n", 0).unwrap(), 200, "{store:?}");
+    }
+}
+
+/// What PyTorch 2.11 wrote: `set a 1`, `add n 5`, `add n -7`, `compare_set a 1 2`, `delete_key n`, `set b ''`.
+const TORCH_FILE: &str = "09000000726566636f756e742f0100000031020000002f610100000031020000002f6e0100000035020000002f6e020000002d32020000002f610100000032030000002d2f6e00000000020000002f6200000000";
+
+#[test]
+fn a_file_is_as_torch_writes_it() {
+    let path = path();
+    let store = FileStore::open(&path, Some(2)).unwrap();
+    store.set("a", b"1").unwrap();
+    assert_eq!((store.add("n", 5).unwrap(), store.add("n", -7).unwrap()), (5, -2));
+    assert_eq!(store.compare_set("a", b"1", b"2").unwrap(), b"2");
+    assert!(store.delete_key("n").unwrap());
+    store.set("b", b"").unwrap();
+    let written: String = std::fs::read(&path).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(written, TORCH_FILE);
+    let second = FileStore::open(&path, Some(2)).unwrap();
+    assert_eq!(second.get("a", TIME).unwrap(), b"2");
+    drop(store);
+    assert!(path.exists());
+    drop(second);
+    assert!(!path.exists(), "the last of two removes it");
+}
+
+#[test]
+fn a_stale_file_is_refused() {
+    let path = path();
+    drop(FileStore::open(&path, Some(2)).unwrap());
+    let error = FileStore::open(&path, Some(2)).unwrap_err();
+    assert!(matches!(&error, Error::StaleFile { path: named, .. } if *named == path), "{error}");
+    std::fs::write(&path, b"no store at all").unwrap();
+    let error = FileStore::open(&path, Some(2)).unwrap_err();
+    assert!(matches!(error, Error::StaleFile { .. }), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    let error = FileStore::open("/nonexistent/folder/file", None).unwrap_err();
+    assert!(matches!(error, Error::StoreLost { verb: "opened", .. }), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// All stores answer the same to any program.
+    #[test]
+    fn stores_agree(program in proptest::collection::vec((0_u8..6, 0_u8..3, -3_i64..4), 0..30)) {
+        let (_server, stores) = stores();
+        for (operation, key, amount) in program {
+            let key = format!("k{key}");
+            let value = amount.to_string();
+            let answer = |store: &Arc<dyn Store>| match operation {
+                0 => store.set(&key, value.as_bytes()).map(|()| Vec::new()),
+                1 => store.add(&key, amount).map(|sum| sum.to_le_bytes().to_vec()),
+                2 => store.compare_set(&key, value.as_bytes(), b"9"),
+                3 => store.delete_key(&key).map(|was_there| vec![u8::from(was_there)]),
+                4 => store.check(&[&key]).map(|is_there| vec![u8::from(is_there)]),
+                _ => store.num_keys().map(|count| count.to_le_bytes().to_vec()),
+            };
+            let answers: Vec<Vec<u8>> = stores.iter().map(|store| answer(store).unwrap()).collect();
+            prop_assert!(answers.iter().all(|answer| *answer == answers[0]), "{operation} {key} {amount}: {answers:?}");
+        }
+    }
+}
