@@ -16,7 +16,7 @@ const HEAVY: &str = "xtask/codegen/libraries.txt";
 /// The digests of that list and of the files made with it.
 const DIGESTS: &str = "xtask/codegen/digests.txt";
 /// Modules of `cuda-sys` whose headers those wheels have.
-const MODULES: &[&str] = &["cublas", "cublaslt", "cusolver", "cufft", "nvrtc", "nvjitlink"];
+const MODULES: &[&str] = &["cublas", "cublaslt", "cusolver", "cufft", "nvrtc", "nvjitlink", "nccl"];
 
 /// Runs the command.
 pub(crate) fn run(flags: &Flags) -> Result<()> {

@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("libnvml-sim", &["cuda-sim", "cuda-sys"]),
     ("libnvtx-sim", &[]),
     ("libcublas-sim", &["cuda-sim", "cuda-sys"]),
+    ("libnccl-sim", &["cuda-sim", "cuda-sys"]),
     ("testkit", &["c10-core", "cuda-sim", "cuda-sys"]),
     ("conformance", &["cuda-sim", "cuda-sys"]),
     ("xtask", &[]),

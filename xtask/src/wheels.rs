@@ -29,8 +29,11 @@ pub(crate) fn headers(requirements: &Path, name: &str) -> Result<PathBuf> {
     made(&shell::target_dir().join(name).join(format!("{key:016x}")), |folder| {
         let mut python = Command::new("python3");
         install(python.args(PIP).arg("--target").arg(folder), requirements)?;
-        let libraries = folder.join("nvidia/cu13/lib");
-        std::fs::remove_dir_all(&libraries).map_err(|error| format!("cannot remove {}: {error}", libraries.display()))
+        for libraries in ["nvidia/cu13/lib", "nvidia/nccl/lib"].map(|part| folder.join(part)) {
+            let removed = std::fs::remove_dir_all(&libraries);
+            removed.map_err(|error| format!("cannot remove {}: {error}", libraries.display()))?;
+        }
+        Ok(())
     })
 }
 

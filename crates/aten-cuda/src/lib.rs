@@ -38,7 +38,9 @@
 //! - `scaler`: gradients that are scaled so that 16 bits hold them
 //! - `graphed`: functions of tensors that are captured and replayed
 //! - `compile`: functions of tensors that are traced, fused and run as few kernels
+//! - `nccl`: collectives by NCCL, of the devices of a process and of ranks in several
 //! - `comm`: tensors that go from device to device of one process
+//! - `symmetric`: memory at the same offset on all devices of one process
 //! - `jiterator`: elementwise functions as CUDA C++
 //!
 //! # Invariants
@@ -63,12 +65,14 @@ mod iterate;
 pub mod jiterator;
 mod launch;
 pub mod linalg;
+pub mod nccl;
 mod ops;
 pub mod random;
 pub mod raw;
 mod report;
 mod scaler;
 mod storage;
+pub mod symmetric;
 mod tensor;
 
 pub use base::amp_error::AmpError;
@@ -77,6 +81,7 @@ pub use base::dtype::{DType, Element};
 pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorError};
 pub use base::jit_error::{CompileError, CompileMessage, DeviceAssertion, DeviceAssertions, JitError};
 pub use base::linalg_error::LinalgError;
+pub use base::nccl_error::NcclError;
 pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;
 pub use base::scalar::Scalar;

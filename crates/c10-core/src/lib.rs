@@ -101,6 +101,7 @@ pub use api::resources::{CachingResource, DriverResource};
 pub use api::restore::{RestoredPool, StaleMemory};
 pub use api::sanitizer::{HandOver, Sanitizer};
 pub use api::stream::{ExternalStream, Stream, Streams, get_stream_from_external};
+pub use api::symmetric::SymmetricMemory;
 pub use api::sync_debug::SyncDebug;
 pub use api::trace::{HistoryScope, MemorySnapshot};
 pub use base::arch::{

@@ -442,7 +442,7 @@ fn where_the_driver_cannot_tell_parameters_the_text_does() {
 /// Few addresses are passed from the stack and many from the heap; how many there may be, the parameters say.
 #[test]
 fn prepared_launches_pass_as_many_buffers_as_there_are_parameters() {
-    let rig = rig(config());
+    let rig = rig();
     let stream = rig.runtime.streams().current(DEVICE).unwrap();
     for count in [1_usize, 7, 8, 100] {
         let parameters: String = (0..count).map(|at| format!(".param .u64 to{at}, ")).collect();

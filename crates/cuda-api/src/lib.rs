@@ -32,8 +32,10 @@
 //! [`graphs`], [`green_contexts`]. Beside them [`buffers`] has untyped memory, and [`kernels`] what launches code. As in
 //! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
 //! are in [`torch`], and those of `torch.cuda.tunable` and `torch.cuda.nvtx`, as there, in modules of those names alone
-//! ([`amp`], [`comm`], [`tunable`], [`nvtx`], [`sanitizer`], [`gds`], [`jiterator`]). Beyond torch, [`timeline`] records what the
-//! program and the devices did, [`compiler`] compiles functions of tensors (`torch.compile`), [`distributed`] makes groups of processes (`torch.distributed`), and [`expression`] makes kernels of closures and texts.
+//! ([`amp`], [`comm`], [`nccl`], [`tunable`], [`nvtx`], [`sanitizer`], [`gds`], [`jiterator`]). Beyond torch, [`timeline`]
+//! records what the program and the devices did, [`compiler`] compiles functions of tensors (`torch.compile`),
+//! [`symmetric`] has memory that all devices of a process reach at the same offset, [`distributed`] makes groups of
+//! processes (`torch.distributed`), and [`expression`] makes kernels of closures and texts.
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -60,6 +62,7 @@ mod hooks;
 pub mod jiterator;
 pub mod kernels;
 pub mod memory;
+pub mod nccl;
 pub mod nvtx;
 mod old;
 mod pointer;
@@ -69,6 +72,7 @@ pub mod sanitizer;
 mod selection;
 pub mod streams;
 mod summary;
+pub mod symmetric;
 pub mod tensors;
 pub mod timeline;
 pub mod torch;

@@ -138,6 +138,7 @@ impl<'m> Call<'m> {
                 Step::Waiting => {
                     // Only the host or another thread can change what the stream waits for.
                     self.clock_ns = before;
+                    self.grids.look_in_vain();
                     self.be_patient();
                 }
                 Step::Idle => self.be_patient(),

@@ -1,10 +1,12 @@
 //! How a simulated machine is set up.
 
 use std::fmt;
+use std::time::Duration;
 
 use cuda_sys::{CUresult, CudaVersion};
 
 use crate::model::profile;
+use crate::topology::Topology;
 
 /// What is looked for in kernels beside what they compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub struct Config {
     pub(crate) capacity_bytes: u64,
     pub(crate) virtual_memory: bool,
     pub(crate) peer_access: bool,
+    pub(crate) topology: Option<Topology>,
+    pub(crate) stalls: bool,
     pub(crate) strict: bool,
     pub(crate) late_events: bool,
     pub(crate) launch_blocking: bool,
@@ -53,6 +57,7 @@ pub struct Config {
     pub(crate) keeps_prints: bool,
     pub(crate) faults: Vec<Fault>,
     pub(crate) other_processes: Vec<(u32, u64)>,
+    pub(crate) nccl_timeout: Duration,
 }
 
 /// Steps of all threads of a launch together, likewise.
@@ -60,6 +65,9 @@ const LAUNCH_STEPS: u64 = 1 << 38;
 
 /// Steps of a thread after which its launch took too long, unless another number is set.
 const KERNEL_STEPS: u64 = 1 << 24;
+
+/// How long collectives wait for ranks that do not come, unless another time is set.
+const NCCL_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Default for Config {
     fn default() -> Self {
@@ -70,6 +78,8 @@ impl Default for Config {
             capacity_bytes: profile::TOTAL_MEMORY_BYTES,
             virtual_memory: true,
             peer_access: true,
+            topology: None,
+            stalls: true,
             strict: false,
             late_events: false,
             launch_blocking: false,
@@ -82,6 +92,7 @@ impl Default for Config {
             keeps_prints: false,
             faults: Vec::new(),
             other_processes: Vec::new(),
+            nccl_timeout: NCCL_TIMEOUT,
         }
     }
 }
@@ -128,6 +139,26 @@ impl Config {
     pub fn peer_access(mut self, has: bool) -> Self {
         self.peer_access = has;
         self
+    }
+
+    /// How the devices are connected: how long copies between them take and which wait for each other.
+    #[must_use]
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.topology = Some(topology);
+        self
+    }
+
+    /// Whether work begins after latencies that only the seed knows, as it does unless this says otherwise. Without, all
+    /// work begins as soon as what it waits for is done, and simulated time is the sum of what is modelled.
+    #[must_use]
+    pub fn stalls(mut self, stalls: bool) -> Self {
+        self.stalls = stalls;
+        self
+    }
+
+    /// Whether one device reaches the memory of another.
+    pub(crate) fn reaches(&self, one: u32, other: u32) -> bool {
+        self.peer_access && self.topology.as_ref().is_none_or(|topology| topology.reaches(one, other))
     }
 
     /// Whether misuse that hardware would not notice is an error instead of only a report.
@@ -212,11 +243,20 @@ impl Config {
         self
     }
 
+    /// How long in real time a collective waits for ranks that do not come, and a communicator for those that do not join,
+    /// until the simulated NCCL lets it fail; 30 seconds at first.
+    #[must_use]
+    pub fn nccl_timeout(mut self, time: Duration) -> Self {
+        self.nccl_timeout = time;
+        self
+    }
+
     /// The configuration that the environment asks for.
     ///
     /// `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION` (`12.2` or `12020`), `CUDA_SIM_MEMORY` (bytes of
     /// each device), `CUDA_SIM_VIRTUAL_MEMORY`, `CUDA_SIM_PEER_ACCESS`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
-    /// (`symbol:occurrence:code`, separated by commas) and `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas).
+    /// (`symbol:occurrence:code`, separated by commas), `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas) and
+    /// `CUDA_SIM_NCCL_TIMEOUT` (milliseconds).
     /// `CUDA_LAUNCH_BLOCKING` and `CUDA_MODULE_LOADING` are the real driver's variables, and read as it reads them.
     ///
     /// # Errors
@@ -339,6 +379,11 @@ const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        variable: "CUDA_SIM_NCCL_TIMEOUT",
+        expected: "a number of milliseconds",
+        read: |config, text| text.parse().ok().map(|time| config.nccl_timeout = Duration::from_millis(time)),
+    },
+    Setting {
         variable: "CUDA_SIM_PROCESSES",
         expected: "pid:bytes of other processes, separated by commas",
         read: |config, text| {
@@ -399,7 +444,8 @@ fn parse_version(text: &str) -> Option<CudaVersion> {
 /// One call that is answered with an error instead of being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Symbol of the function, for example `cuMemAlloc_v2`.
+    /// Symbol of the function, for example `cuMemAlloc_v2`; `ncclAsync` for the work of NCCL on a device, which fails under
+    /// way.
     pub call: &'static str,
     /// Which call of that function fails, counted from 1 at the moment the fault is injected.
     pub occurrence: u64,
@@ -419,6 +465,8 @@ impl Fault {
             crate::CUBLASLT_EXPORTS,
             crate::CUSOLVER_EXPORTS,
             crate::CUFFT_EXPORTS,
+            crate::NCCL_EXPORTS,
+            &[crate::nccl::ASYNC],
         ];
         let others = libraries.into_iter().flatten().copied();
         let call = driver.chain(others).find(|known| *known == symbol)?;

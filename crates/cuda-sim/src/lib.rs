@@ -3,7 +3,8 @@
 //! A [`Machine`] has devices, memory with real contents, streams, events and a clock of its own. Programs reach it as
 //! they reach the real driver: through a table of C functions ([`driver`]), or through the shared object that
 //! `libcuda-sim` makes of the same functions. NVML shows the same machine ([`nvml()`], `libnvml-sim`); cuBLAS, cuBLASLt,
-//! cuSOLVER and cuFFT work on it ([`cublas()`], [`cublaslt()`], [`cusolver()`], [`cufft()`], `libcublas-sim`).
+//! cuSOLVER and cuFFT work on it ([`cublas()`], [`cublaslt()`], [`cusolver()`], [`cufft()`], `libcublas-sim`), and NCCL
+//! between its devices ([`nccl()`], `libnccl-sim`).
 //!
 //! ```
 //! use cuda_sim::{Config, Machine};
@@ -29,7 +30,7 @@
 //! an error in strict mode ([`Config::strict`]). Any call can be made to fail ([`Machine::inject`]).
 //!
 //! # What is not simulated
-//! - Of cuBLAS, cuBLASLt, cuSOLVER and cuFFT what `docs/simulator.md` lists: it answers that it is not supported, or the
+//! - Of cuBLAS, cuBLASLt, cuSOLVER, cuFFT and NCCL what `docs/simulator.md` lists: it answers that it is not supported, or the
 //!   function is not there.
 //! - Machine code, and the instructions that `docs/ptx.md` lists as not supported: asking for such a kernel answers an error.
 //!   Registers that functions and occupancy tell are an estimate.
@@ -40,11 +41,12 @@
 //! - User objects of graphs, and nodes for memory, values and semaphores made by `cuGraphAddNode`.
 //! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and
 //!   handles of mapped and pooled memory for other processes.
-//! - Bandwidth shared between copies, and copies that are seen half done: an operation takes effect at one moment.
+//! - Bandwidth of links where no [`Topology`] is given, that of kernels which reach other devices, and copies that are seen half
+//!   done: an operation takes effect at one moment.
 //! - A copy from pageable memory is done when its call returns; the driver promises only that the source was read.
 //!
 //! # Safety
-//! Unsafe code is in few places: `abi`, `blas`, `solver`, `fft` and `nvml` (the C functions), `claim` (the caller's pointers), `host_work` (the
+//! Unsafe code is in few places: `abi`, `blas`, `solver`, `fft`, `nccl` and `nvml` (the C functions), `claim` (the caller's pointers), `host_work` (the
 //! program's functions) and `model::memory::bytes` (the bytes of simulated memory). Each says what it relies on.
 
 mod abi;
@@ -63,10 +65,12 @@ mod host_work;
 mod journal;
 mod machine;
 mod model;
+mod nccl;
 mod nvml;
 mod report;
 mod solver;
 mod toolkit;
+mod topology;
 mod unpack;
 
 pub use abi::{EXPORTS, driver, functions};
@@ -76,10 +80,12 @@ pub use export::{Export, Needs};
 pub use fft::{CUFFT_EXPORTS, CUFFT_VERSION, cufft, cufft_without};
 pub use journal::{JournalEntry, QueuedWork, WorkKind};
 pub use machine::{Bound, Machine};
+pub use nccl::{NCCL_EXPORTS, NCCL_VERSION, nccl, nccl_without};
 pub use nvml::{NVML_EXPORTS, nvml, nvml_functions, nvml_without};
 pub use report::{LiveHandles, Report, ReportKind};
 pub use solver::{CUSOLVER_EXPORTS, CUSOLVER_VERSION, cusolver, cusolver_without};
 pub use toolkit::LibraryCall;
+pub use topology::Topology;
 
 /// The C functions one by one, for a shared object that exports them under their own names.
 #[doc(hidden)]
@@ -87,6 +93,7 @@ pub mod c {
     pub use crate::abi::functions::*;
     pub use crate::blas::functions::*;
     pub use crate::fft::functions::*;
+    pub use crate::nccl::functions::*;
     pub use crate::nvml::functions::*;
     pub use crate::solver::functions::*;
 }

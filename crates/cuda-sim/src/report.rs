@@ -20,6 +20,9 @@ pub enum ReportKind {
     UnorderedMappings,
     /// A kernel ended early: where, and why. The program gets an error beside it.
     KernelFailure,
+    /// Kernels wait for memory to change, nothing else is to be done, and the program waits for them. Their contexts are lost
+    /// as by a kernel that runs for too long.
+    Deadlock,
     /// Code is of a kind that the simulator does not run: a kernel that uses what is not supported, or machine code. The
     /// program gets an error when it asks for it.
     NotSupported,

@@ -6,7 +6,7 @@
 //! For each library there is one module with the same parts: `types` and `functions` (generated), a status type with
 //! names and texts from built-in tables, and one struct that holds the library's functions. [`Nvml`] is
 //! libnvidia-ml, [`Cublas`], [`CublasLt`], [`Cusolver`], [`Cufft`], [`Cufile`],
-//! [`Nvrtc`] and [`NvJitLink`] are libraries of the toolkit, [`Driver`] is libcuda:
+//! [`Nvrtc`] and [`NvJitLink`] are libraries of the toolkit, [`Nccl`] is libnccl, [`Driver`] is libcuda:
 //!
 //! ```no_run
 //! let driver = cuda_sys::Driver::load()?;
@@ -48,6 +48,7 @@ pub mod cufft;
 pub mod cufile;
 pub mod cusolver;
 pub mod driver;
+pub mod nccl;
 pub mod nvjitlink;
 pub mod nvml;
 pub mod nvrtc;
@@ -61,6 +62,7 @@ pub use cusolver::{Cusolver, CusolverError, cusolverStatus_t};
 pub use driver::{CUresult, Driver, DriverError};
 pub use error::{CallError, MissingFunction, Status};
 pub use loader::{Attempt, LoadError, Outcome};
+pub use nccl::{Nccl, NcclError, ncclResult_t};
 pub use nvjitlink::{NvJitLink, NvJitLinkError, nvJitLinkResult};
 pub use nvml::{Nvml, NvmlError, nvmlReturn_t};
 pub use nvrtc::{Nvrtc, NvrtcError, nvrtcResult};

@@ -1,4 +1,4 @@
-//! The shape shared by the libraries of the CUDA toolkit: cuBLAS, cuBLASLt, cuSOLVER, cuFFT, NVRTC, nvJitLink.
+//! The shape shared by the libraries of the CUDA toolkit: cuBLAS, cuBLASLt, cuSOLVER, cuFFT, NVRTC, nvJitLink; and NCCL.
 //!
 //! Unlike the driver's, their functions are found by symbol alone, each library has a version of its own, and a machine
 //! may have several of them or none. [`toolkit_library!`] makes the struct that holds the functions and its loaders.
@@ -30,7 +30,12 @@ pub(crate) enum AskVersion {
     Property,
     /// Major and minor version at once: `nvrtcVersion` and its like.
     Pair,
+    /// One number: `ncclGetVersion`.
+    Code,
 }
+
+/// `ncclGetVersion`: the version as one number.
+type GetCode = unsafe extern "C" fn(*mut c_int) -> u32;
 
 /// `nvrtcVersion` and its like: major and minor version.
 type GetPair = unsafe extern "C" fn(*mut c_int, *mut c_int) -> u32;
@@ -71,6 +76,21 @@ unsafe fn version_of_pair(get: GetPair) -> Result<LibraryVersion, Outcome> {
     Ok(LibraryVersion { major: part(major)?, minor: part(minor)?, patch: 0 })
 }
 
+/// Asks for a version as one number: two decimal digits each for minor version and patch, of versions before 2.9 one for
+/// the minor version.
+///
+/// # Safety
+/// - `get` must behave as `ncclGetVersion`.
+unsafe fn version_of_code(get: GetCode) -> Result<LibraryVersion, Outcome> {
+    let mut code = 0;
+    // SAFETY: the caller promises what the function is; the number outlives the call.
+    let status = unsafe { get(&mut code) };
+    let refused = || Outcome::Refused(format!("status {status} when asked for its version"));
+    let code = u32::try_from(code).ok().filter(|_| status == 0).ok_or_else(refused)?;
+    let unit = if code < 10_000 { 1_000 } else { 10_000 };
+    Ok(LibraryVersion { major: code / unit, minor: code % unit / 100, patch: code % 100 })
+}
+
 impl ToolkitInfo {
     /// Accepts or refuses an open library: asks for its version by the function that is its landmark.
     pub(crate) fn probe(&self, library: &Library) -> Result<LibraryVersion, Outcome> {
@@ -90,6 +110,13 @@ impl ToolkitInfo {
                 let get = unsafe { std::mem::transmute::<Address, GetPair>(address) };
                 // SAFETY: the landmark behaves as `nvrtcVersion`.
                 unsafe { version_of_pair(get) }?
+            }
+            AskVersion::Code => {
+                // SAFETY: the landmark has this signature: a pointer to a 32-bit integer, and a status, which is an enum of 32
+                // bits.
+                let get = unsafe { std::mem::transmute::<Address, GetCode>(address) };
+                // SAFETY: the landmark behaves as `ncclGetVersion`.
+                unsafe { version_of_code(get) }?
             }
         };
         if found.major < self.oldest {

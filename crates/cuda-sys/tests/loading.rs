@@ -7,9 +7,10 @@ use std::process::Command;
 
 use cuda_sys::cublas::types::cublasStatus_t;
 use cuda_sys::driver::Functions;
+use cuda_sys::nccl::types::ncclConfig_t;
 use cuda_sys::{
     CUfileOpError, CUresult, Cublas, CublasLt, CudaVersion, Cufft, Cufile, Cusolver, Driver, DriverError,
-    LibraryVersion, NvJitLink, Nvml, Nvrtc, Outcome,
+    LibraryVersion, Nccl, NvJitLink, Nvml, Nvrtc, Outcome,
 };
 
 /// Compiles C source into a shared object in a folder of its own and returns its path.
@@ -335,4 +336,35 @@ fn the_linker_tells_its_version() {
     let fails = shared_object("nvjitlink-fails", "lib", "int nvJitLinkVersion(unsigned *a, unsigned *b) { return 4; }");
     let outcome = only_outcome(NvJitLink::load_from(fails).expect_err("it fails"));
     assert_eq!(outcome, Outcome::Refused("status 4 when asked for its version".to_owned()));
+}
+
+/// An NCCL that says it is of the version with this number.
+fn nccl(name: &str, code: u32) -> PathBuf {
+    shared_object(name, "lib", &format!("int ncclGetVersion(int *version) {{ *version = {code}; return 0; }}"))
+}
+
+#[test]
+fn nccl_tells_its_version_as_one_number() {
+    for (code, text) in [(22809, "2.28.9"), (21805, "2.18.5"), (2708, "2.7.8")] {
+        let library = Nccl::load_from(nccl(&format!("nccl-{code}"), code)).expect("an NCCL of one function");
+        assert_eq!(library.version().to_string(), text);
+        // SAFETY: the function is not there.
+        let missing = unsafe { library.ncclCommFinalize(std::ptr::null_mut()) }.expect_err("it lacks the function");
+        assert_eq!(missing.to_string(), "ncclCommFinalize is missing from the loaded library; a newer one may have it");
+    }
+    let path = nccl("nccl-1", 1300);
+    let text = Nccl::load_from(&path).expect_err("it is too old").to_string();
+    assert!(text.contains("is version 1.3.0; at least 2 is needed"), "{text}");
+    assert!(text.contains("set CUDA_SYS_LIBNCCL to a library's path"), "{text}");
+    let fails = shared_object("nccl-fails", "lib", "int ncclGetVersion(int *version) { return 3; }");
+    let outcome = only_outcome(Nccl::load_from(fails).expect_err("it fails"));
+    assert_eq!(outcome, Outcome::Refused("status 3 when asked for its version".to_owned()));
+}
+
+#[test]
+fn a_configuration_of_nccl_says_its_size_and_chooses_nothing() {
+    let config = ncclConfig_t::initial();
+    assert_eq!((config.size, config.magic, config.version), (80, 0xcafe_beef, 22809));
+    assert_eq!((config.blocking, config.nvlinkCentricSched), (i32::MIN, i32::MIN));
+    assert!(config.netName.is_null() && config.commName.is_null());
 }

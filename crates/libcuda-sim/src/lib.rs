@@ -5,7 +5,8 @@
 //! `CUDA_SIM_MEMORY`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS`, `CUDA_SIM_FAULTS`, `CUDA_SIM_PROCESSES`,
 //! `CUDA_LAUNCH_BLOCKING`. There is no code of its own here: each symbol passes its call on to the function of the same name in `cuda-sim`.
 //!
-//! The functions of NVML, cuBLAS, cuBLASLt, cuSOLVER and cuFFT are exported as well, so that `libnvml-sim` and `libcublas-sim` can work on
+//! The functions of NVML, cuBLAS, cuBLASLt, cuSOLVER, cuFFT and NCCL are exported as well, so that `libnvml-sim`,
+//! `libcublas-sim` and `libnccl-sim` can work on
 //! the same machine.
 //!
 //! # Safety
@@ -21,6 +22,7 @@ use cuda_sys::cublaslt::types::*;
 use cuda_sys::cufft::types::*;
 use cuda_sys::cusolver::types::*;
 use cuda_sys::driver::types::*;
+use cuda_sys::nccl::types::*;
 use cuda_sys::nvml::types::*;
 
 macro_rules! export_functions {
@@ -100,3 +102,15 @@ cuda_sim::for_each_cublas_export!(export_blas);
 cuda_sim::for_each_cublaslt_export!(export_blas);
 cuda_sim::for_each_cusolver_export!(export_solver);
 cuda_sim::for_each_cufft_export!(export_fft);
+
+macro_rules! export_nccl {
+    ($($functions:tt)*) => { export_library! { ncclResult_t: $($functions)* } };
+}
+
+cuda_sim::for_each_nccl_export!(export_nccl);
+
+/// `ncclGetLastError` of the simulated machine.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGetLastError(comm: ncclComm_t) -> *const c_char {
+    cuda_sim::c::ncclGetLastError(comm)
+}

@@ -16,8 +16,8 @@ mod text;
 
 pub use decode::instruction::{FormStatus, forms};
 pub use exec::{
-    Checks, Failure, Fault, Finding, FindingKind, FlatMemory, Launch, Memory, Notice, Outcome, Program, Site, Window,
-    run,
+    Checks, Failure, Fault, Finding, FindingKind, FlatMemory, Grid, Launch, Memory, Notice, Outcome, Program, Progress,
+    Site, Wait, Window, run,
 };
 pub use program::{Entry, Module, Source, Tuning, Variable};
 pub use refusal::{Refusal, RefusalKind};

@@ -17,6 +17,6 @@ pub use c10_core;
 pub use cuda_sim::{
     Bound, Config, ConfigError, Fault, JournalEntry, KernelChecks, LibraryCall, LiveHandles, Machine, QueuedWork,
     Report, ReportKind, WorkKind, cublas, cublas_without, cublaslt, cublaslt_without, cufft, cufft_without, cusolver,
-    cusolver_without,
+    cusolver_without, nccl, nccl_without,
 };
 pub use cuda_sys::{CUresult, CudaVersion};

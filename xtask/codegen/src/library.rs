@@ -77,7 +77,7 @@ const fn older(base: &'static str, version: u32, symbol: &'static str) -> Older 
 }
 
 /// Include folder of CUDA 13's wheels.
-const INCLUDE: &str = "nvidia/cu13/include";
+pub(crate) const INCLUDE: &str = "nvidia/cu13/include";
 
 /// Functions with 64-bit sizes beside those of the same name, which double the table and which no caller needs.
 const TWINS: &str = ".*_64";
@@ -86,7 +86,8 @@ const TWINS: &str = ".*_64";
 const NO_HALF: &[&str] = &["__CUDA_FP16_H__", "__CUDA_BF16_H__", "__half=unsigned short"];
 
 /// All libraries bound today.
-pub(crate) const LIBRARIES: &[Library] = &[DRIVER, NVML, CUFILE, NVRTC, NVJITLINK, CUBLAS, CUBLASLT, CUSOLVER, CUFFT];
+pub(crate) const LIBRARIES: &[Library] =
+    &[DRIVER, NVML, CUFILE, NVRTC, NVJITLINK, CUBLAS, CUBLASLT, CUSOLVER, CUFFT, NCCL];
 
 const DRIVER: Library = Library {
     module: "driver",
@@ -348,5 +349,24 @@ const CUFFT: Library = Library {
             "libraryPropertyType_t",
         ],
     }],
+    is_heavy: true,
+};
+
+/// Collectives of several devices; its wheel has folders of its own.
+const NCCL: Library = Library {
+    module: "nccl",
+    include: "nvidia/nccl/include",
+    headers: &["nccl.h"],
+    defines: NO_HALF,
+    functions: "nccl[A-Z].*",
+    excluded: &[],
+    types: &[],
+    constants: &["NCCL_.*"],
+    table: "Nccl",
+    status: "ncclResult_t",
+    status_alias: "ncclResult_t",
+    success: "ncclSuccess",
+    versions: None,
+    shared: &[Shared { module: "cublas", names: &["cudaStream_t", "CUstream_st"] }],
     is_heavy: true,
 };

@@ -16,7 +16,7 @@ mod parse;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use library::{LIBRARIES, Library};
+use library::{INCLUDE, LIBRARIES, Library};
 
 /// Any failure: this is a tool for people, so a text that says what to do is enough.
 pub(crate) type Result<T> = std::result::Result<T, String>;
@@ -52,7 +52,9 @@ fn fail(text: &str) -> ExitCode {
 
 /// Generates one library's files and returns those that differ from what is on disk, when only checking.
 fn generate(library: &Library, headers: &[&String], out: &Path, check: bool) -> Result<Vec<PathBuf>> {
-    let include: Vec<PathBuf> = headers.iter().map(|folder| Path::new(folder).join(library.include)).collect();
+    // A library with folders of its own reads the runtime's headers too.
+    let folders = headers.iter().flat_map(|folder| [library.include, INCLUDE].map(|part| Path::new(folder).join(part)));
+    let include: Vec<PathBuf> = folders.collect();
     let parsed = parse::parse(library, &include)?;
     let folder = out.join(library.module);
     let mut files =

@@ -2,6 +2,8 @@
 
 use c10_core::{Device, DeviceIndex};
 
+use crate::base::dtype::DType;
+
 /// Why tensors are not broadcast, added, scattered or gathered.
 ///
 /// ```
@@ -188,6 +190,74 @@ pub enum CommError {
         /// How many devices.
         devices: usize,
     },
+    /// There are more devices than one memory at the same offset may have.
+    #[error("{found} devices cannot have memory at the same offset, at most {most} can")]
+    TooManyRanks {
+        /// How many devices.
+        found: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// There is no device of such a rank.
+    #[error("there is no rank {rank} among {ranks}")]
+    NoSuchRank {
+        /// The rank.
+        rank: usize,
+        /// How many there are.
+        ranks: usize,
+    },
+    /// There are more or fewer tensors than ranks.
+    #[error("{found} tensors were given for {ranks} ranks")]
+    TensorsOfRanks {
+        /// How many tensors.
+        found: usize,
+        /// How many ranks.
+        ranks: usize,
+    },
+    /// A tensor is on another device than its rank's.
+    #[error("the tensor of rank {rank} must be on cuda:{expected}, but is on {found}")]
+    DeviceOfRank {
+        /// The rank.
+        rank: usize,
+        /// Where the tensor is.
+        found: Device,
+        /// The rank's device.
+        expected: DeviceIndex,
+    },
+    /// The tensor of a rank has other sizes or another dtype than that of rank 0.
+    #[error("the tensor of rank {rank} has sizes {:?} and dtype {}, that of rank 0 {:?} and {}", found.0, found.1, expected.0, expected.1)]
+    UnlikeTensor {
+        /// The rank.
+        rank: usize,
+        /// Its sizes and dtype.
+        found: (Vec<i64>, DType),
+        /// Those of rank 0.
+        expected: (Vec<i64>, DType),
+    },
+    /// Tensors of a dtype are not added over devices.
+    #[error("tensors of dtype {dtype} are not added over devices")]
+    NoSums {
+        /// The dtype.
+        dtype: DType,
+    },
+    /// A tensor is not inside the memory for tensors, or does not begin at a multiple of its element's size.
+    #[error(
+        "{bytes} bytes at {place} are not a tensor's in memory of {all} bytes at the same offset on several devices"
+    )]
+    OutsideSymmetric {
+        /// The first byte.
+        place: usize,
+        /// Bytes of the tensor.
+        bytes: usize,
+        /// Bytes of the memory.
+        all: usize,
+    },
+    /// Waits of kernels were ended, because a device did not come or the program asked for it.
+    #[error(
+        "the devices of this memory wait for each other no more: a call failed on one of them or waits were ended by the \
+         program; make the memory anew"
+    )]
+    Aborted,
 }
 
 /// Sizes as torch writes them in this text: `2x3`.

@@ -12,6 +12,7 @@ use crate::base::dtype::DType;
 use crate::base::expression_error::ExpressionError;
 use crate::base::jit_error::JitError;
 use crate::base::linalg_error::LinalgError;
+use crate::base::nccl_error::NcclError;
 use crate::base::random_error::RandomError;
 use crate::base::tune_error::TuneError;
 
@@ -49,6 +50,9 @@ pub enum Error {
     /// Tensors cannot go from device to device so.
     #[error(transparent)]
     Comm(Box<CommError>),
+    /// A collective of NCCL failed, or cannot be asked for so.
+    #[error(transparent)]
+    Nccl(Box<NcclError>),
     /// A function of expressions cannot be built, read or called so.
     #[error(transparent)]
     Expression(Box<ExpressionError>),
@@ -77,6 +81,12 @@ impl From<JitError> for Error {
 impl From<CommError> for Error {
     fn from(error: CommError) -> Self {
         Self::Comm(Box::new(error))
+    }
+}
+
+impl From<NcclError> for Error {
+    fn from(error: NcclError) -> Self {
+        Self::Nccl(Box::new(error))
     }
 }
 

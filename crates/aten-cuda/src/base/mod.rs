@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod expression_error;
 pub(crate) mod jit_error;
 pub(crate) mod linalg_error;
+pub(crate) mod nccl_error;
 pub(crate) mod promotion;
 pub(crate) mod random_error;
 pub(crate) mod scalar;

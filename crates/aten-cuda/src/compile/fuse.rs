@@ -3,7 +3,8 @@
 //! Every operation is either kept, so that its results are written to memory, or it is computed anew within the kernels
 //! that read it. An operation is kept where somebody outside wants its result, where a reader cannot follow how it lies in
 //! memory, and where computing it several times would move more bytes than writing it once. What is kept and goes over the
-//! same elements is put together into one kernel where that saves bytes or launches.
+//! same elements is put together into one kernel where that saves bytes or launches; small kernels over other elements stand
+//! in one beside each other.
 //!
 //! Reductions and row operations carry a frame: the sizes of the elements and the dimensions that a row lies along. A
 //! kernel has one frame at most; operations on elements of that frame, and those on what rows come to, are part of it.
@@ -16,6 +17,7 @@ use smallvec::SmallVec;
 
 use super::graph::{Graph, Node, NodeId, SlotId, View};
 use super::map::Map;
+use crate::base::shape;
 use crate::launch::record::{Beyond, Recorded};
 
 /// Operations that a kernel holds at most.
@@ -100,6 +102,8 @@ struct Extent {
     /// Memory that it reads and writes.
     operands: usize,
     operations: usize,
+    /// Whether all of it goes over few elements in the order of memory.
+    is_flat: bool,
 }
 
 impl Extent {
@@ -108,14 +112,19 @@ impl Extent {
             results: self.results + other.results,
             operands: self.operands + other.operands,
             operations: self.operations + other.operations,
+            is_flat: self.is_flat && other.is_flat,
         }
     }
 
     /// Whether a kernel over these elements has room for it.
     fn fits(&self, domain: &[i64]) -> bool {
         let is_small = domain.iter().product::<i64>() <= SMALL;
-        // An address and a stride for each dimension, and for each dimension its size.
-        let bytes = 8 * self.operands * (2 + domain.len()) + 16 * domain.len() + 64;
+        // For each operand an address, for each program two numbers; or an address and a stride for each dimension, and for each
+        // dimension its size.
+        let bytes = match self.is_flat {
+            true => 8 * self.operands + 16 * self.results,
+            false => 8 * self.operands * (2 + domain.len()) + 16 * domain.len() + 64,
+        };
         bytes <= PARAMETER_BYTES
             && self.operations <= MOST_WRITTEN
             && if is_small { self.operands <= MOST_OPERANDS } else { self.results <= MOST_RESULTS }
@@ -366,15 +375,16 @@ impl Fusion {
     /// Puts kept nodes together. `sizes` are the operations of each node's expression.
     fn group(&mut self, graph: &Graph, sizes: &[usize]) {
         let mut extents: Vec<Extent> = Vec::new();
-        for at in 0..graph.nodes.len() {
+        for (at, &operations) in sizes.iter().enumerate() {
             if self.kept[at].is_none_or(|kept| kept == Kept::Dead) {
                 continue;
             }
-            let own = self.extent(graph, at, sizes[at]);
-            let joins = |&kernel: &usize| {
-                extents[kernel].with(&own).fits(graph.nodes[at].domain()) && self.may_join(graph, kernel, at)
-            };
-            let home = (0..self.kernels.len()).rev().take(16).find(joins);
+            let own = self.extent(graph, at, operations);
+            let has_room = |kernel: &usize| extents[*kernel].with(&own).fits(graph.nodes[at].domain());
+            let near = || (0..self.kernels.len()).rev().take(16).filter(has_room);
+            let beside =
+                |kernel: &usize| extents[*kernel].with(&own).is_flat && self.may_stand_beside(graph, *kernel, at);
+            let home = near().find(|&kernel| self.may_join(graph, kernel, at)).or_else(|| near().find(beside));
             let (mut nodes, extent) = match home {
                 Some(kernel) => (self.kernels.remove(kernel), extents.remove(kernel).with(&own)),
                 None => (Vec::new(), own),
@@ -387,7 +397,51 @@ impl Fusion {
 
     fn extent(&self, graph: &Graph, at: NodeId, operations: usize) -> Extent {
         let results = graph.nodes[at].outputs.len();
-        Extent { results, operands: results + self.reads(graph, at).len(), operations }
+        let is_flat = self.is_flat(graph, at);
+        Extent { results, operands: results + self.reads(graph, at).len(), operations, is_flat }
+    }
+
+    /// Whether an expression goes over few elements, each of which is read and written at its own number: a kernel may then
+    /// hold it beside others of other sizes.
+    fn is_flat(&self, graph: &Graph, root: NodeId) -> bool {
+        let domain = graph.nodes[root].domain();
+        let numel: i64 = domain.iter().product();
+        let lies_so = |view: &View| {
+            view.sizes.as_slice() == domain && view.strides == shape::contiguous_strides(domain) && view.is_plain()
+        };
+        let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(root, 1);
+        let is_small = 0 < numel && numel <= SMALL;
+        let mut is_flat =
+            is_small && self.levels[root] == Level::Plain && graph.nodes[root].outputs.iter().all(lies_so);
+        while let Some(at) = open.pop().filter(|_| is_flat) {
+            let node = &graph.nodes[at];
+            is_flat = matches!(node.work, Recorded::Elements { .. }) && node.domain() == domain && !uses_index(node);
+            for (input, link) in node.inputs.iter().zip(&self.links[at]) {
+                match link {
+                    Some(link) if self.is_inlined(link.maker) => {
+                        is_flat &= link.map.is_identity_at(domain, |_| true);
+                        open.push(link.maker);
+                    }
+                    _ => is_flat &= lies_so(input),
+                }
+            }
+        }
+        is_flat
+    }
+
+    /// Whether a kernel may run at the place of a later node, as a kernel that does both without one knowing of the other.
+    fn may_stand_beside(&self, graph: &Graph, kernel: usize, at: NodeId) -> bool {
+        let (node, nodes) = (&graph.nodes[at], &self.kernels[kernel]);
+        let written = |node: NodeId| graph.nodes[node].outputs.iter().map(|output| output.slot);
+        let own: SmallVec<[SlotId; 2]> = written(at).collect();
+        let read = self.slots_read(graph, at);
+        let is_apart = |&other: &NodeId| {
+            let touches = |slot: SlotId| own.contains(&slot) || read.contains(&slot);
+            graph.nodes[other].stream == node.stream
+                && !written(other).any(touches)
+                && !self.slots_read(graph, other).iter().any(|slot| own.contains(slot))
+        };
+        nodes.iter().all(is_apart) && self.may_all_sink(graph, nodes, at)
     }
 
     /// Whether a kernel may run at the place of a later node, as one kernel with it, and something is gained.

@@ -72,15 +72,35 @@ impl Step {
 }
 
 pub(super) enum StepWork {
-    Elements { key: ProgramKey, program: Arc<Program>, scalars: Vec<u64>, sizes: Vec<i64> },
-    Rows { key: ProgramKey, reduction: Arc<Reduction>, scalars: Vec<u64>, dims: Vec<usize> },
-    Call { run: Arc<CallFn>, beyond: Beyond },
+    Elements {
+        key: ProgramKey,
+        program: Arc<Program>,
+        scalars: Vec<u64>,
+        sizes: Vec<i64>,
+    },
+    /// Several programs, each over so many elements that lie one after another.
+    Parts {
+        key: ProgramKey,
+        programs: Arc<Vec<Arc<Program>>>,
+        counts: Vec<u64>,
+    },
+    Rows {
+        key: ProgramKey,
+        reduction: Arc<Reduction>,
+        scalars: Vec<u64>,
+        dims: Vec<usize>,
+    },
+    Call {
+        run: Arc<CallFn>,
+        beyond: Beyond,
+    },
 }
 
 impl std::fmt::Debug for StepWork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Elements { sizes, .. } => write!(f, "Elements({sizes:?})"),
+            Self::Parts { counts, .. } => write!(f, "Parts({counts:?})"),
             Self::Rows { dims, .. } => write!(f, "Rows({dims:?})"),
             Self::Call { .. } => write!(f, "Call"),
         }
@@ -220,6 +240,9 @@ impl Bound<'_> {
                 let work = Work { key: *key, program, outputs: &to, inputs: &from, scalars };
                 launch::run_keeping(&work, sizes, keeps)?
             }
+            StepWork::Parts { key, programs, counts } => {
+                launch::run_programs((*key, programs), (&to, &from), counts, keeps)?
+            }
             StepWork::Rows { key, reduction, scalars, dims } => {
                 let reduction = Arc::clone(reduction);
                 let work = RowWork { key: *key, reduction, outputs: &to, inputs: &from, dims, scalars };
@@ -246,12 +269,48 @@ fn steps_of(graph: &Graph, fusion: &Fusion, kernel: &[NodeId], stream: &Stream) 
     {
         return vec![alone(graph, node, stream)];
     }
+    if kernel.iter().any(|&node| graph.nodes[node].domain() != graph.nodes[kernel[0]].domain()) {
+        return beside(graph, fusion, kernel, stream);
+    }
     let lowered = Expression::new(graph, fusion, kernel)
         .and_then(|expression| Some((lower::lower(&expression)?, operations(graph, &expression, kernel))));
     match lowered {
         Some((lowered, names)) => vec![fused(lowered, names, own_stream(graph, kernel[0], stream))],
         None => unfused(graph, fusion, kernel).into_iter().map(|node| alone(graph, node, stream)).collect(),
     }
+}
+
+/// The step of nodes over different elements that stand in a kernel beside each other; steps of their own where they do not
+/// fit into one after all.
+fn beside(graph: &Graph, fusion: &Fusion, kernel: &[NodeId], stream: &Stream) -> Vec<Step> {
+    let mut domains: Vec<Vec<NodeId>> = Vec::new();
+    for &node in kernel {
+        let is_its = |nodes: &&mut Vec<NodeId>| graph.nodes[nodes[0]].domain() == graph.nodes[node].domain();
+        match domains.iter_mut().find(is_its) {
+            Some(nodes) => nodes.push(node),
+            None => domains.push(vec![node]),
+        }
+    }
+    let lowered = |nodes: &Vec<NodeId>| {
+        let expression = Expression::new(graph, fusion, nodes)?;
+        Some((lower::lower(&expression)?, operations(graph, &expression, nodes)))
+    };
+    let (mut programs, mut counts, mut names, mut unfused) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut outputs, mut inputs) = (Vec::new(), Vec::new());
+    for part in domains.iter().map(lowered) {
+        let Some((Lowered { body: Body::Elements { program }, sizes, outputs: to, inputs: from }, own)) = part else {
+            return domains.iter().flat_map(|nodes| steps_of(graph, fusion, nodes, stream)).collect();
+        };
+        programs.push(keyed(&ELEMENTS, "compiled", program).1);
+        counts.push(sizes.iter().product::<i64>().unsigned_abs());
+        names.extend(own.0);
+        unfused += own.1;
+        outputs.extend(to);
+        inputs.extend(from);
+    }
+    let (key, programs) = keyed(&PARTS, "compiled_parts", Arc::new(programs));
+    let (work, stream) = (StepWork::Parts { key, programs, counts }, own_stream(graph, kernel[0], stream));
+    vec![Step { work, outputs, inputs, stream, names, unfused, prepared: OnceLock::new() }]
 }
 
 /// The nodes of a kernel and what is inlined in them, each once, in the order of the graph.
@@ -333,6 +392,7 @@ fn fused(lowered: Lowered, (names, unfused): (Vec<&'static str>, i64), stream: O
 
 type Known<T> = OnceLock<Mutex<HashMap<Arc<T>, u64>>>;
 static ELEMENTS: Known<Program> = OnceLock::new();
+static PARTS: Known<Vec<Arc<Program>>> = OnceLock::new();
 static ROWS: Known<Reduction> = OnceLock::new();
 
 /// The key of a program: equal programs have one, and one copy.

@@ -8,10 +8,10 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, MemoryAccess, PreparedLaunch, Runtime};
-use kernel_ir::pointwise::{self, Access, Meta, Rows, Schedule};
+use kernel_ir::pointwise::{self, Access, Meta, Parts, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
@@ -35,6 +35,8 @@ struct VariantKey {
 pub(super) enum Plan {
     /// A kernel over elements.
     Pointwise(Schedule),
+    /// A kernel of several programs, for a compute capability.
+    Parts(u32),
     /// A kernel over rows.
     Rows(reduce::Schedule, Step),
 }
@@ -78,6 +80,46 @@ pub(super) fn run(
         let (meta, config) = numbers(work, iteration, parts, &schedule)?;
         let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
         launch(&kernel, (parts, outputs), &meta, &config, keeps)
+    })
+}
+
+/// Launches one kernel of several programs, each over elements of its own number, on the current stream of the device. The
+/// operands are the outputs of all programs and then the inputs of all. What is answered, [`run`] says.
+pub(crate) fn run_programs(
+    (key, programs): (ProgramKey, &[Arc<Program>]),
+    (outputs, inputs): (&[&Tensor], &[&Tensor]),
+    counts: &[u64],
+    keeps: Keeps,
+) -> Result<Option<Box<Prepared>>> {
+    let parts = super::parts(outputs, inputs);
+    let types = programs.iter().flat_map(|program| program.output_types());
+    let types = types.chain(programs.iter().flat_map(|program| program.inputs().iter().copied()));
+    let sizes = programs.iter().zip(counts).flat_map(|(program, &count)| program.outputs().iter().map(move |_| count));
+    let sizes = sizes
+        .chain(programs.iter().zip(counts).flat_map(|(program, &count)| program.inputs().iter().map(move |_| count)));
+    let fits = |(part, (ty, count)): (&Part<'_>, (_, u64))| {
+        let is_whole = part.tensor.is_contiguous() && u64::try_from(part.tensor.numel()) == Ok(count);
+        part.ty == ty && !part.is_turned && is_whole
+    };
+    assert!(
+        counts.len() == programs.len() && parts.iter().zip(types.zip(sizes)).all(fits),
+        "the tensors are those of the programs"
+    );
+    let Some(device) = outputs.first().map(|output| output.device()) else { return Ok(None) };
+    Runtime::with_current(|runtime| {
+        let index = device.cuda_index()?.unwrap_or(0);
+        let variants = runtime.extension::<Variants>();
+        let target = variants.target(runtime, index)?;
+        let all: Vec<&Program> = programs.iter().map(Arc::as_ref).collect();
+        let several = Parts::new(&all)?;
+        let variant = VariantKey { program: key, plan: Plan::Parts(target), device: index };
+        let kernel = variants.kernel(runtime, variant, || Ok(several.write(key.operation, target)))?;
+        let words = several.words(counts);
+        let blocks = words.last().copied().unwrap_or(0);
+        let numbers: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        let grid = u32::try_from(blocks).map_err(|_| too_large(outputs.first().copied()))?;
+        let config = LaunchConfig { grid: [grid, 1, 1], block: BLOCK, shared_bytes: 0 };
+        launch(&kernel, (&parts, outputs.len()), &numbers, &config, keeps)
     })
 }
 

@@ -18,7 +18,7 @@ mod streams;
 mod writes;
 
 pub use arch::ARCHITECTURES;
-pub(crate) use device::{WholeKernel, whole_kernel, whole_kernel_of};
+pub(crate) use device::{WholeKernel, run_programs, whole_kernel, whole_kernel_of};
 pub use library::kernel_texts_of_one_architecture;
 pub use library::product as own_products;
 pub(crate) use library::product::bytes as byte_products;

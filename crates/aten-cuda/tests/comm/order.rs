@@ -123,7 +123,7 @@ fn outputs_are_written_after_what_was_queued_on_them() -> Result<()> {
 #[test]
 fn parts_of_large_sums_are_in_order() -> Result<()> {
     // Four parts and the rest, of elements of 16 bytes.
-    let count = (64 << 20) / 16 + 77;
+    let count = (128 << 20) / 16 + 77;
     for late in 0..2 {
         let rig = SimulatedRuntime::new(Config::default().devices(2).seed(late));
         let make = |device: i32| Tensor::full(&[count], 1, DType::C128, on(device).as_str());

@@ -92,6 +92,66 @@ fn many_small_updates_are_as_many_kernels_as_parameters_ask_for() {
     }
 }
 
+/// Small updates of different sizes are one kernel, whose blocks are shared out among them.
+#[test]
+fn small_updates_of_different_sizes_share_kernels() {
+    let _simulated = testkit::simulated_runtime();
+    let sizes: [&[i64]; 6] = [&[5, 7], &[128], &[129], &[1], &[3, 4, 50], &[2, 2, 2, 2]];
+    let all = || (0..36_usize).map(|at| numbers(sizes[at / 2 % 6], at as i64)).collect::<Vec<Tensor>>();
+    let update: Function = |x| {
+        x.chunks(2)
+            .map(|pair| {
+                pair[0].sub_(&pair[1].mul(0.1)?)?;
+                pair[1].mul(0.5)?.to_dtype(DType::BF16)
+            })
+            .collect()
+    };
+    let compiled = compile(update);
+    let (eager, own) = (all(), all());
+    for call in 0..4 {
+        let expected = update(&eager).unwrap();
+        let found = compiled.call(&own.iter().collect::<Vec<_>>()).unwrap();
+        for (expected, found) in expected.iter().chain(&eager).zip(found.iter().chain(&own)) {
+            assert_eq!(bits(expected), bits(found), "call {call}");
+        }
+    }
+    let report = compiled.report();
+    let kernels = &report.programs[0].kernels;
+    assert_eq!((kernels.len(), kernels[0].operations.len(), kernels[0].outputs.len()), (1, 72, 36), "{report}");
+}
+
+/// What reads what another one writes, what is read in another order and what is large stand by themselves.
+#[test]
+fn what_depends_on_other_sizes_or_is_large_stands_by_itself() {
+    let _simulated = testkit::simulated_runtime();
+    let (x, y, large) = (numbers(&[6, 8], 1), numbers(&[8], 2), numbers(&[300, 300], 3));
+    let cases: [(Function, usize); 4] = [
+        (|x| Ok(vec![x[0].mul(2)?, x[1].add(1)?]), 1),
+        (|x| Ok(vec![x[0].t()?.contiguous()?.mul(2)?, x[1].add(1)?]), 2),
+        (|x| Ok(vec![x[2].mul(2)?, x[1].add(1)?]), 2),
+        (
+            |x| {
+                let made = x[0].mul(2)?;
+                x[0].select(0, 0)?.add_(&x[1])?;
+                Ok(vec![made, x[1].mul(3)?])
+            },
+            2,
+        ),
+    ];
+    for (at, (function, kernels)) in cases.into_iter().enumerate() {
+        let inputs = || [x.copy().unwrap(), y.copy().unwrap(), large.copy().unwrap()];
+        let expected = function(&inputs()).unwrap();
+        let compiled = compile(function);
+        for _ in 0..3 {
+            let own = inputs();
+            let found = compiled.call(&own.iter().collect::<Vec<_>>()).unwrap();
+            expected.iter().zip(&found).for_each(|(expected, found)| assert_eq!(bits(expected), bits(found)));
+        }
+        let report = compiled.report();
+        assert_eq!(report.programs[0].kernels.len(), kernels, "case {at}\n{report}");
+    }
+}
+
 #[test]
 fn what_nobody_needs_is_left_out_and_what_is_equal_is_done_once() {
     let _simulated = testkit::simulated_runtime();

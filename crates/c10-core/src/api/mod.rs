@@ -30,5 +30,6 @@ pub(crate) mod resources;
 pub(crate) mod restore;
 pub(crate) mod sanitizer;
 pub(crate) mod stream;
+pub(crate) mod symmetric;
 pub(crate) mod sync_debug;
 pub(crate) mod trace;

@@ -94,7 +94,22 @@ impl Api {
                 }
             }
         }
-        self.map_and_allow(&mut mappings, (device, address, page), handles)
+        self.map_and_allow(&mut mappings, &[device], (address, page), handles)
+    }
+
+    /// Makes one piece of memory of a device and maps it so that all of some devices may use it; all or nothing.
+    pub(crate) fn map_for_devices(
+        &self,
+        owner: DeviceIndex,
+        devices: &[DeviceIndex],
+        address: u64,
+        bytes: u64,
+    ) -> Result<()> {
+        self.bind(owner)?;
+        let mut mappings = self.mappings();
+        self.tidy(&mut mappings)?;
+        let handle = self.create_memory(owner, bytes)?;
+        self.map_and_allow(&mut mappings, devices, (address, bytes), vec![handle])
     }
 
     /// Maps pages that another process has made, and which are released when they are unmapped; all or none.
@@ -105,18 +120,20 @@ impl Api {
         page: u64,
         handles: Vec<PageHandle>,
     ) -> Result<()> {
-        self.map_and_allow(&mut self.mappings(), (device, address, page), handles)
+        self.map_and_allow(&mut self.mappings(), &[device], (address, page), handles)
     }
 
     fn map_and_allow(
         &self,
         mappings: &mut Mappings,
-        (device, address, page): (DeviceIndex, u64, u64),
+        devices: &[DeviceIndex],
+        (address, page): (u64, u64),
         handles: Vec<PageHandle>,
     ) -> Result<()> {
         let bytes = handles.len() as u64 * page;
         let mapped = self.map_all(mappings, address, page, handles);
-        let usable = mapped.and_then(|()| self.allow_access_to(device, address, bytes));
+        let usable =
+            mapped.and_then(|()| devices.iter().try_for_each(|&device| self.allow_access_to(device, address, bytes)));
         if usable.is_err() {
             mappings.pages.range_mut(address..address + bytes).for_each(|(_, page)| page.leftover = true);
             // Tried again later; the error above is the one to return.

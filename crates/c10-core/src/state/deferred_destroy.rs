@@ -19,8 +19,8 @@ pub(crate) enum DriverObject {
     GraphExec(GraphExecHandle),
     /// Memory of another process, mapped for a device.
     Import(DeviceIndex, u64),
-    /// Pages of another process: the range they are behind, its bytes, and those of each.
-    ImportedPages(DeviceIndex, u64, u64, u64),
+    /// Memory behind a range of addresses: the range, its bytes, and those of each piece.
+    MappedRange(DeviceIndex, u64, u64, u64),
 }
 
 impl DriverObject {
@@ -30,7 +30,7 @@ impl DriverObject {
             Self::Graph(graph) => api.graph_destroy(graph),
             Self::GraphExec(exec) => api.graph_exec_destroy(exec),
             Self::Import(device, base) => api.ipc_close_memory(device, base),
-            Self::ImportedPages(device, base, bytes, page) => api.release_imported(device, base, bytes, page),
+            Self::MappedRange(device, base, bytes, page) => api.release_imported(device, base, bytes, page),
         }
     }
 }

@@ -43,12 +43,6 @@ impl Call<'_> {
     pub(super) fn queue_on(&mut self, context: u64, stream: u64, product: Product) -> Answer {
         self.queue_work(context, stream, KERNEL, Arc::new(product))
     }
-
-    /// Whether what is queued on a stream is captured.
-    fn is_capturing(&mut self, stream: u64) -> bool {
-        let key = self.stream_named(stream);
-        key.is_ok_and(|key| self.stream(key).is_ok_and(|stream| stream.capturing.is_some()))
-    }
 }
 
 /// A size, which must not be negative.

@@ -51,7 +51,7 @@ fn copy_on(call: &mut Call<'_>, params: &CUDA_MEMCPY3D, stream: Ptr<CUstream_st>
 
 /// Queues a copy; what it reads from pageable memory is read now.
 fn queue(call: &mut Call<'_>, stream: u64, plan: Plan) -> Answer {
-    let timing = call.draw_timing(plan.transfer.bytes(), plan.picoseconds());
+    let timing = call.copy_timing(&plan.transfer, plan.picoseconds());
     let mut transfer = plan.transfer;
     if plan.from == Place::Pageable
         && plan.to != Place::Pageable

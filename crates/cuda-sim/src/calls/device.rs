@@ -106,7 +106,7 @@ pub(crate) fn luid(call: &mut Call<'_>, luid: Ptr<c_char>, mask: Ptr<u32>, devic
 pub(crate) fn can_access_peer(call: &mut Call<'_>, can: Ptr<i32>, device: i32, peer: i32) -> Answer {
     can.required()?;
     let (device, peer) = (call.device(device)?, call.device(peer)?);
-    can.write(i32::from(device != peer && call.config.peer_access))
+    can.write(i32::from(device != peer && call.config.reaches(device, peer)))
 }
 
 pub(crate) fn peer_attribute(
@@ -117,19 +117,30 @@ pub(crate) fn peer_attribute(
     target: i32,
 ) -> Answer {
     value.required()?;
-    let answer = match attribute {
-        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
-        | CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => 0,
-        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
-        | CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
-        | CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED => {
-            i32::from(call.config.peer_access)
-        }
-        _ => return Err(INVALID_VALUE),
-    };
+    let known = [
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK,
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED,
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED,
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED,
+    ];
+    if !known.contains(&attribute) {
+        return Err(INVALID_VALUE);
+    }
     let (source, target) = (call.device(source)?, call.device(target)?);
     if source == target {
         return Err(INVALID_DEVICE);
     }
-    value.write(answer)
+    let (config, reaches) = (&call.config, call.config.reaches(source, target));
+    let topology = config.topology.as_ref();
+    value.write(match attribute {
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK => {
+            topology.map_or(0, |topology| topology.rank(source, target))
+        }
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => 0,
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED => {
+            i32::from(reaches && topology.is_none_or(|topology| topology.has_atomics(source, target)))
+        }
+        _ => i32::from(reaches),
+    })
 }

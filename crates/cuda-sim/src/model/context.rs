@@ -221,6 +221,8 @@ impl State {
             let device = context.device;
             self.primary(device).lost.get_or_insert(code);
         }
+        // What waits for other work ends now.
+        self.wake_waiting();
     }
 
     /// The context that a thread has made current.

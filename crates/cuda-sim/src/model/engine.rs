@@ -5,11 +5,13 @@
 //! whoever takes the finished operation out of [`Engine::pop_due`] and must hand its id to [`Engine::complete`].
 //!
 //! Invariants: an id is in `ops` from submission to completion; `dependencies_open` counts the operations that name it
-//! in `dependents`; an operation is in the heap exactly when that count is zero and it was not popped yet; `load`
+//! in `dependents`; an operation is in the heap exactly when that count is zero and it is neither popped nor parked; `load`
 //! counts the operations of each context.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use crate::topology::{Link, Way};
 
 /// Identity of a piece of queued work; rises with every submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +22,8 @@ pub(crate) struct OpId(pub(crate) u64);
 pub(crate) struct Timing {
     pub(crate) latency_ns: u64,
     pub(crate) duration_ns: u64,
+    /// Links that are busy meanwhile, and may be busy with other work before.
+    pub(crate) way: Way,
 }
 
 #[derive(Debug)]
@@ -52,11 +56,13 @@ pub(crate) struct Engine<E> {
     ops: BTreeMap<OpId, Op<E>>,
     due: BinaryHeap<Reverse<(u64, OpId)>>,
     load: BTreeMap<u64, usize>,
+    /// Until when links are busy.
+    busy: BTreeMap<Link, u64>,
 }
 
 impl<E> Engine<E> {
     pub(crate) fn new() -> Self {
-        Self { next_id: 1, ops: BTreeMap::new(), due: BinaryHeap::new(), load: BTreeMap::new() }
+        Self { next_id: 1, ops: BTreeMap::new(), due: BinaryHeap::new(), load: BTreeMap::new(), busy: BTreeMap::new() }
     }
 
     /// Queues work of `context` that starts after all of `after` have finished. Finished ids in `after` are fine.
@@ -109,10 +115,16 @@ impl<E> Engine<E> {
     }
 
     fn schedule_if_ready(&mut self, id: OpId) {
-        if let Some(op) = self.ops.get(&id).filter(|op| op.dependencies_open == 0) {
-            let finish_ns = op.earliest_ns + op.timing.latency_ns + op.timing.duration_ns;
-            self.due.push(Reverse((finish_ns, id)));
+        let Some(op) = self.ops.get(&id).filter(|op| op.dependencies_open == 0) else { return };
+        let Timing { latency_ns, duration_ns, way } = op.timing;
+        let free_ns = way.links().filter_map(|link| self.busy.get(&link)).max().copied().unwrap_or(0);
+        let moves_ns = op.earliest_ns.max(free_ns);
+        let finish_ns = moves_ns + latency_ns + duration_ns;
+        for link in way.links() {
+            // What a copy waits for before its first byte does not keep others from the link.
+            self.busy.insert(link, moves_ns + duration_ns);
         }
+        self.due.push(Reverse((finish_ns, id)));
     }
 
     /// Takes out the work that finishes next, unless that is after `limit_ns`.
@@ -135,6 +147,20 @@ impl<E> Engine<E> {
         }
     }
 
+    /// Puts work back that waits for other work, until it is woken.
+    pub(crate) fn park(&mut self, due: Due<E>) {
+        if let Some(op) = self.ops.get_mut(&due.id) {
+            op.effect = Some(due.effect);
+        }
+    }
+
+    /// Lets parked work be due at `at_ns`.
+    pub(crate) fn wake(&mut self, id: OpId, at_ns: u64) {
+        if self.ops.contains_key(&id) {
+            self.due.push(Reverse((at_ns, id)));
+        }
+    }
+
     /// Says that the effect of popped work has been applied; what waited for it goes on.
     pub(crate) fn complete(&mut self, id: OpId, at_ns: u64) {
         let Some(op) = self.ops.remove(&id) else { return };
@@ -148,6 +174,11 @@ impl<E> Engine<E> {
                 self.schedule_if_ready(dependent);
             }
         }
+    }
+
+    /// Work that waits for nothing but its time, in no order.
+    pub(crate) fn ready(&self) -> impl Iterator<Item = (OpId, &E)> {
+        self.due.iter().filter_map(|&Reverse((_, id))| Some((id, self.effect(id)?)))
     }
 
     pub(crate) fn is_pending(&self, id: OpId) -> bool {
@@ -211,7 +242,7 @@ mod tests {
     use super::*;
 
     fn took(duration_ns: u64) -> Timing {
-        Timing { latency_ns: 0, duration_ns }
+        Timing { duration_ns, ..Timing::default() }
     }
 
     fn run(engine: &mut Engine<&'static str>) -> Vec<(&'static str, u64)> {
@@ -250,6 +281,18 @@ mod tests {
         assert!(!engine.is_pending(first));
         engine.submit(7, 1, &[first, first], took(1), "second");
         assert_eq!(run(&mut engine), [("second", 8)]);
+    }
+
+    #[test]
+    fn parked_work_waits_until_it_is_woken() {
+        let mut engine = Engine::new();
+        let parked = engine.submit(0, 1, &[], took(1), "parked");
+        engine.submit(0, 1, &[parked], took(1), "after it");
+        let due = engine.pop_due(u64::MAX).expect("it is due");
+        engine.park(due);
+        assert!(run(&mut engine).is_empty() && engine.is_pending(parked));
+        engine.wake(parked, 70);
+        assert_eq!(run(&mut engine), [("parked", 70), ("after it", 71)]);
     }
 
     #[test]

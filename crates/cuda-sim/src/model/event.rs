@@ -88,7 +88,7 @@ impl State {
     pub(crate) fn record_event(&mut self, handle: u64, stream: u64) -> Answer {
         let serial = self.event(handle)?.serial + 1;
         let effect = Effect::Record { event: handle, serial };
-        let op = self.enqueue(stream, &[], Timing { latency_ns: 200, duration_ns: 0 }, effect)?;
+        let op = self.enqueue(stream, &[], Timing { latency_ns: 200, ..Timing::default() }, effect)?;
         self.note_recording(handle, serial, op)
     }
 

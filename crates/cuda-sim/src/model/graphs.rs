@@ -189,7 +189,12 @@ impl State {
             | Effect::MovePages { .. }
             | Effect::EndBody { .. } => 0,
         };
-        Ok((self.draw_timing(bytes, 1), effect))
+        let timing = if let Effect::Copy(transfer) = &effect {
+            self.copy_timing(transfer, 1)
+        } else {
+            self.draw_timing(bytes, 1)
+        };
+        Ok((timing, effect))
     }
 }
 

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cuda_sys::CUresult;
 use ptx_sim::{Limits, Module, Program};
@@ -17,6 +18,7 @@ use super::engine::{Due, OpId};
 use super::kernel::Kernel;
 use super::memory::{BadAddress, Memory};
 use super::modules::{Function, Launch, LaunchAttributes, Parameters, dynamic_shared_of};
+use super::work::{Step, WAIT_ELSEWHERE_INTERVAL_NS};
 use super::{Effect, State};
 use crate::codes::{Answer, ILLEGAL_ADDRESS, INVALID_VALUE};
 use crate::report::ReportKind;
@@ -61,6 +63,19 @@ impl Touch {
     }
 }
 
+/// Whether work that is due runs now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Run,
+    /// It waits until other work comes to it.
+    Wait {
+        /// Whether it has just come to others that wait.
+        came: bool,
+    },
+    /// It waits for another process, and looks again.
+    Ask,
+}
+
 /// Work of a library.
 pub(crate) trait LibraryWork: fmt::Debug + Send + Sync {
     /// Name for reports.
@@ -69,6 +84,20 @@ pub(crate) trait LibraryWork: fmt::Debug + Send + Sync {
     fn known_touches(&self) -> Vec<Touch>;
     /// All that it touches: addresses may lie in memory.
     fn touches(&self, memory: &Memory) -> Result<Vec<Touch>, BadAddress>;
+    /// Whether it runs, now that it is due; asked again when other work has come. A fault is its own that was injected.
+    fn turn(&self, _op: OpId, _memory: &Memory, _fault: Option<u32>, _patience: Duration) -> Turn {
+        Turn::Run
+    }
+    /// The name under which faults of work under way are injected.
+    fn fault_name(&self) -> Option<&'static str> {
+        None
+    }
+    /// It will not run, since its context is lost.
+    fn abandon(&self, _op: OpId) {}
+    /// Whether work that waits has waited for so long in real time that it goes on without what it waits for.
+    fn is_overdue(&self, _patience: Duration) -> bool {
+        false
+    }
     /// Does it.
     fn run(&self, memory: &Memory) -> Result<(), BadAddress>;
     /// How long that takes a device, in simulated nanoseconds.
@@ -177,6 +206,52 @@ impl State {
             }
         }
         Ok(work.duration_ns())
+    }
+
+    /// Lets work of a library that is due run, or wait for other work.
+    pub(super) fn take_turn(&mut self, due: Due<Effect>) -> Result<Due<Effect>, Step> {
+        let Some(work) = due.effect.library_work().map(Arc::clone) else { return Ok(due) };
+        let fault = work.fault_name().and_then(|name| self.fault_for(name)).map(|code| code.0);
+        let turn = work.turn(due.id, &self.memory, fault, self.config.nccl_timeout);
+        if turn != (Turn::Wait { came: false }) {
+            self.wake_waiting();
+        }
+        match turn {
+            Turn::Run => Ok(due),
+            Turn::Wait { .. } => {
+                self.parked.insert(due.id);
+                self.engine.park(due);
+                Err(Step::Applied)
+            }
+            Turn::Ask => {
+                let again_ns = due.at_ns + WAIT_ELSEWHERE_INTERVAL_NS;
+                self.engine.postpone(due, again_ns);
+                Err(Step::Waiting)
+            }
+        }
+    }
+
+    /// Whether work waits for other work to come.
+    pub(crate) fn is_parked(&self, op: OpId) -> bool {
+        self.parked.contains(&op)
+    }
+
+    /// Lets all work look again that waits for other work.
+    pub(crate) fn wake_waiting(&mut self) {
+        for op in std::mem::take(&mut self.parked) {
+            self.engine.wake(op, self.clock_ns);
+        }
+    }
+
+    /// Lets work go on that has waited too long; whether there is any.
+    pub(super) fn wake_overdue(&mut self) -> bool {
+        let patience = self.config.nccl_timeout;
+        let waiting = self.parked.iter().filter_map(|&op| self.engine.effect(op)?.library_work());
+        let is_any = waiting.map(|work| work.is_overdue(patience)).fold(false, |any, overdue| any | overdue);
+        if is_any {
+            self.wake_waiting();
+        }
+        is_any
     }
 
     /// Whether a device reaches a range.

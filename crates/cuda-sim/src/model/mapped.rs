@@ -113,8 +113,10 @@ impl State {
         let device = self.vmm.physical(handle)?.device;
         if let Some(backing) = self.backings.get(&handle).map(Arc::clone) {
             let kind = RegionKind::Mapped;
-            self.memory
-                .map(base, Region { length, device, kind, backing, offset: 0, accessible: false, writable: false });
+            self.memory.map(
+                base,
+                Region { length, device, kind, backing, offset: 0, accessible: false, writable: false, granted: 0 },
+            );
         }
         Ok(())
     }
@@ -132,8 +134,7 @@ impl State {
     /// Says what devices may do with the mappings in a range.
     pub(crate) fn set_range_access(&mut self, base: u64, length: u64, grants: &[(u32, u32)]) -> Answer {
         for base in self.vmm.set_access(base, length, grants)? {
-            let (accessible, writable) = self.vmm.allowed(base);
-            self.memory.set_access(base, accessible, writable);
+            self.memory.set_access(base, self.vmm.allowed(base), self.vmm.granted(base));
         }
         Ok(())
     }

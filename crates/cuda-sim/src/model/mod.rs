@@ -13,6 +13,7 @@ pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 pub(crate) mod green;
+mod grids;
 pub(crate) mod heaps;
 mod journal;
 pub(crate) mod kernel;
@@ -50,12 +51,13 @@ use self::graph::Graph;
 use self::graph_memory::GraphMemory;
 use self::graphs::{Condition, Exec};
 use self::green::{Green, Part};
+use self::grids::Grids;
 use self::journal::Journal;
 use self::libraries::{Library, LibraryKernel};
 use self::library_work::LibraryFunctions;
 use self::links::Link;
 use self::memory::bytes::Backing;
-use self::memory::{Heap, Memory};
+use self::memory::{Heap, Memory, Source, Transfer};
 use self::modules::{Function, Module};
 use self::pools::DevicePool;
 use self::rng::Rng;
@@ -67,9 +69,11 @@ use crate::blas::Blas;
 use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE};
 use crate::config::{Config, Fault};
 use crate::fft::Fft;
+use crate::nccl::Nccl;
 use crate::report::{LiveHandles, Report, ReportKind};
 use crate::solver::Solver;
 use crate::toolkit::Record;
+use crate::topology::Way;
 
 /// What one call costs on the host, in simulated nanoseconds.
 const CALL_COST_NS: u64 = 500;
@@ -146,11 +150,17 @@ pub(crate) struct State {
     pub(crate) solver: Solver,
     /// Plans of cuFFT.
     pub(crate) fft: Fft,
+    /// Communicators of NCCL.
+    pub(crate) nccl: Nccl,
+    /// Work of libraries whose time has come and that waits for other work.
+    pub(crate) parked: BTreeSet<OpId>,
     /// The calls made to these libraries.
     pub(crate) library_record: Record,
     pub(crate) links: BTreeMap<u64, Link>,
     /// What kernels allocate from, by context.
     pub(crate) heaps: BTreeMap<u64, Heap>,
+    /// Kernels that wait for memory to change.
+    pub(crate) grids: Grids,
     pub(crate) vmm: Vmm,
     /// Bytes behind the handles of `vmm`.
     pub(crate) backings: BTreeMap<u64, Arc<Backing>>,
@@ -209,9 +219,12 @@ impl State {
             blas: Blas::default(),
             solver: Solver::default(),
             fft: Fft::default(),
+            nccl: Nccl::default(),
+            parked: BTreeSet::new(),
             library_record: Record::default(),
             links: BTreeMap::new(),
             heaps: BTreeMap::new(),
+            grids: Grids::default(),
             vmm: Vmm::default(),
             backings: BTreeMap::new(),
             imports: Vec::new(),
@@ -262,10 +275,35 @@ impl State {
     ///
     /// Most latencies are short and some are long, so that work nobody ordered runs in either order.
     pub(crate) fn draw_timing(&mut self, bytes: u64, picoseconds: u64) -> Timing {
+        if !self.config.stalls {
+            return Timing { duration_ns: bytes.saturating_mul(picoseconds) / 1000, ..Timing::default() };
+        }
         let base_ns = 1_000 + self.rng.below(4_000);
         let stall_ns = if self.rng.below(4) == 0 { self.rng.below(100_000) } else { 0 };
         let moving_ns = bytes.saturating_mul(picoseconds) / 1000;
-        Timing { latency_ns: base_ns + stall_ns, duration_ns: moving_ns + self.rng.below(moving_ns / 8 + 500) }
+        let duration_ns = moving_ns + self.rng.below(moving_ns / 8 + 500);
+        Timing { latency_ns: base_ns + stall_ns, duration_ns, ..Timing::default() }
+    }
+
+    /// A time for a copy whose bytes take so many picoseconds each, unless links between devices say otherwise.
+    pub(crate) fn copy_timing(&mut self, transfer: &Transfer, picoseconds: u64) -> Timing {
+        let timing = self.draw_timing(transfer.bytes(), picoseconds);
+        let Some(topology) = &self.config.topology else { return timing };
+        let device = |address: u64| {
+            let (_, region) = self.memory.region_at(address)?;
+            self.memory.is_device_address(address).then_some(region.device)
+        };
+        let from = if let Source::Memory(side) = &transfer.from { device(side.address) } else { None };
+        match (from, device(transfer.to.address)) {
+            (Some(from), Some(to)) if from != to => {
+                let (way, latency_ns, duration_ns) = topology.way(from, to, transfer.bytes());
+                let stalled_ns = if self.config.stalls { timing.latency_ns } else { 0 };
+                Timing { latency_ns: stalled_ns + latency_ns, duration_ns, way }
+            }
+            (Some(device), None) => Timing { way: Way::of_host(device, true), ..timing },
+            (None, Some(device)) => Timing { way: Way::of_host(device, false), ..timing },
+            (Some(_), Some(_)) | (None, None) => timing,
+        }
     }
 
     /// A delay after which the completion of an event may be seen, when events are late.
@@ -352,7 +390,10 @@ impl State {
             memory_handles: self.vmm.handle_count(),
             reservations: self.vmm.reservation_count(),
             pools: self.made_pools(),
-            library_handles: self.blas.handle_count() + self.solver.handle_count() + self.fft.plan_count(),
+            library_handles: self.blas.handle_count()
+                + self.solver.handle_count()
+                + self.fft.plan_count()
+                + self.nccl.handle_count(),
             pending: self.engine.len(),
         }
     }

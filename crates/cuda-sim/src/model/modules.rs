@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use cuda_sys::CUresult;
 
-use ptx_sim::{Failure, Fault, Finding, FindingKind, Limits, Outcome, Program, Site};
+use ptx_sim::{Failure, Fault, Finding, FindingKind, Limits, Outcome, Program, Progress, Site};
 
 use super::engine::Due;
+use super::grids::{self, Paused};
 use super::kernel::Kernel;
 use super::library_work::LibraryWork;
 use super::memory::bytes::{self, Bytes};
@@ -36,6 +37,15 @@ const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
 
 /// Up to this time a kernel is over when it was run; longer ones go on for the rest of it.
 const SHORT_NS: u64 = 2_000;
+
+/// What a turn of a kernel came to.
+#[derive(Debug)]
+pub(super) enum Ran {
+    /// It has ended, and takes so many nanoseconds more.
+    Over(u64),
+    /// It waits for memory to change.
+    Waits(Box<Paused>),
+}
 
 /// A module.
 #[derive(Debug)]
@@ -276,8 +286,8 @@ impl State {
         if blocks <= u64::from(demand.blocks() * multiprocessors) { Ok(()) } else { Err(COOPERATIVE_LAUNCH_TOO_LARGE) }
     }
 
-    /// Runs a kernel; how many nanoseconds it goes on after that.
-    pub(super) fn run_kernel(&mut self, launch: &Launch, due: &Due<Effect>) -> Result<u64, CUresult> {
+    /// Runs a kernel, from its beginning or from where it waited.
+    pub(super) fn run_kernel(&mut self, launch: &Launch, due: &Due<Effect>) -> Result<Ran, CUresult> {
         let context = due.context;
         let device = self.active_context(context)?.device;
         let peers = &self.active_context(context)?.peers;
@@ -286,7 +296,7 @@ impl State {
         reachable.push(device);
         if let Some(work) = &launch.library {
             self.launches += 1;
-            return self.run_library(work, &reachable, due);
+            return self.run_library(work, &reachable, due).map(Ran::Over);
         }
         if !self.functions.contains_key(&launch.function) {
             let text = format!("kernel '{}' runs after its module was unloaded", launch.kernel.name);
@@ -297,7 +307,11 @@ impl State {
         }
         let home = self.home_of(context);
         let heap = self.take_heap(home, launch.kernel.uses_heap);
-        self.launches += 1;
+        let before = self.grids.take(due.id);
+        self.launches += u64::from(before.is_none());
+        let (start_ns, number) =
+            before.as_ref().map_or((due.at_ns, self.launches), |paused| (paused.start_ns, paused.number));
+        let seed = if before.is_none() { self.rng.next() } else { 0 };
         let variables = self.functions.get(&launch.function).and_then(|function| self.modules.get(&function.module));
         let grid = ptx_sim::Launch {
             program: &launch.kernel.program,
@@ -310,10 +324,10 @@ impl State {
             cooperative: launch.cooperative,
             warp_steps: self.config.kernel_steps,
             all_steps: self.config.launch_steps,
-            start_ns: due.at_ns,
-            grid_id: self.launches,
+            start_ns,
+            grid_id: number,
             multiprocessors: self.multiprocessors_of(context),
-            seed: self.rng.next(),
+            seed,
             parts_warps: self.config.parts_warps,
             checks: self.config.checks.of_kernels(),
             wide: true,
@@ -321,21 +335,34 @@ impl State {
         let own = self.conditions.iter().filter(|(_, condition)| condition.context == home);
         let conditions = own.map(|(&handle, _)| handle).collect();
         let mut view = DeviceView::new(&self.memory, &reachable, &conditions, due.asked).with_heap(heap);
-        let (outcome, ran) = ptx_sim::run(grid, &mut view);
+        let looks = before.as_ref().map_or(0, |paused| paused.looks);
+        let mut running = before.map_or_else(|| ptx_sim::Grid::new(grid), |paused| paused.grid);
+        running.pass_until(due.at_ns - start_ns);
+        let ran = running.turn(grid, &mut view);
         let (noticed, heap) = view.finish();
         self.put_heap(home, heap);
         self.memory.touch(&noticed.touched, device);
-        self.conclude_launch(launch, noticed, &outcome, ran)
+        let outcome = running.outcome();
+        let ran = match ran {
+            Ok(Progress::Waits(wait)) => {
+                let of = (launch.kernel.name.as_str(), device, context);
+                Ok(Some(grids::paused(running, (start_ns, number, looks), of, wait)))
+            }
+            Ok(Progress::Ended) => Ok(None),
+            Err(failure) => Err(failure),
+        };
+        self.conclude_turn(launch, noticed, &outcome, ran, due.at_ns - start_ns)
     }
 
-    /// What a launch left behind: conditions, findings, what it printed; how many nanoseconds it goes on.
-    fn conclude_launch(
+    /// What a turn of a launch that began `since_ns` nanoseconds ago left behind: conditions, findings, what it printed.
+    fn conclude_turn(
         &mut self,
         launch: &Launch,
         noticed: Noticed,
         outcome: &Outcome,
-        ran: Result<(), Failure>,
-    ) -> Result<u64, CUresult> {
+        ran: Result<Option<Paused>, Failure>,
+        since_ns: u64,
+    ) -> Result<Ran, CUresult> {
         for (handle, value) in noticed.conditions {
             if let Some(condition) = self.conditions.get_mut(&handle) {
                 condition.value = value;
@@ -350,8 +377,12 @@ impl State {
             self.report(kind_of(*kind), format!("kernel '{kernel}', {}: {text}{address}", place_of(at)));
         }
         match ran {
-            Ok(()) if strict => Err(ILLEGAL_ADDRESS),
-            Ok(()) => Ok(if outcome.time_ns > SHORT_NS { outcome.time_ns } else { 0 }),
+            Ok(_) if strict => Err(ILLEGAL_ADDRESS),
+            Ok(Some(paused)) => Ok(Ran::Waits(Box::new(paused))),
+            Ok(None) => {
+                let rest_ns = outcome.time_ns.saturating_sub(since_ns);
+                Ok(Ran::Over(if rest_ns > SHORT_NS { rest_ns } else { 0 }))
+            }
             Err(failure) => {
                 let address = failure.at.address;
                 let at = if address == 0 { String::new() } else { format!(" at {address:#x}") };
@@ -377,7 +408,7 @@ pub(super) fn kind_of(kind: FindingKind) -> ReportKind {
 }
 
 /// A place in words: line, block and thread.
-fn place_of(at: &Site) -> String {
+pub(super) fn place_of(at: &Site) -> String {
     let place = at.source.place;
     let origin = at.source.origin.map_or(String::new(), |(_, line)| format!(" (source line {line})"));
     format!("PTX line {}, column {}{origin}, block {}, thread {}", place.line, place.column, at.block, at.thread)

@@ -32,7 +32,8 @@ impl State {
     pub(super) fn map_shared_chunk(&mut self, base: u64, chunk: u64, device: u32, backing: &Arc<Backing>) {
         let (backing, kind) = (Arc::clone(backing), RegionKind::Pooled);
         let offset = usize::try_from(chunk).unwrap_or(usize::MAX);
-        let region = Region { length: CHUNK, device, kind, backing, offset, accessible: true, writable: true };
+        let region =
+            Region { length: CHUNK, device, kind, backing, offset, accessible: true, writable: true, granted: 0 };
         self.memory.map(base + chunk, region);
     }
 

@@ -224,6 +224,13 @@ impl Vmm {
         )
     }
 
+    /// The devices that may read at an address, a bit for each.
+    pub(crate) fn granted(&self, address: u64) -> u64 {
+        let Some((_, mapping)) = self.mapping_at(address) else { return 0 };
+        let may_read = mapping.access.iter().filter(|(_, flags)| *flags & READ != 0);
+        may_read.fold(0, |all, (device, _)| all | 1 << device)
+    }
+
     /// The mapping that an address lies in, and where that begins.
     fn mapping_at(&self, address: u64) -> Option<(u64, &Mapping)> {
         let (&base, mapping) = self.mappings.range(..=address).next_back()?;

@@ -12,7 +12,7 @@ use super::engine::{Due, OpId, Timing};
 use super::graph::{self, Conditional, ConditionalKind};
 use super::library_work::LibraryWork;
 use super::memory::{BadAddress, Endpoint, Fill, Location, Look, Source, Stretch, Transfer};
-use super::modules::{Launch, kind_of};
+use super::modules::{Launch, Ran, kind_of};
 use super::shared::SharedEvent;
 use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT};
 use crate::report::ReportKind;
@@ -21,7 +21,7 @@ use crate::report::ReportKind;
 const WAIT_VALUE_INTERVAL_NS: u64 = 2_000;
 
 /// How often a wait for another process looks again, in simulated nanoseconds.
-const WAIT_ELSEWHERE_INTERVAL_NS: u64 = 20_000;
+pub(super) const WAIT_ELSEWHERE_INTERVAL_NS: u64 = 20_000;
 
 /// How often a body runs at most in one launch; more is taken for a loop without an end.
 const TURNS_MAX: u64 = 1 << 16;
@@ -239,7 +239,9 @@ pub(crate) enum Step {
 impl State {
     /// Lets the next piece of work finish, if that is not after `limit_ns`.
     pub(crate) fn step(&mut self, limit_ns: u64) -> Step {
-        let Some(due) = self.engine.pop_due(limit_ns) else { return Step::Idle };
+        let Some(due) = self.engine.pop_due(limit_ns) else {
+            return if self.wake_overdue() { Step::Applied } else { Step::Idle };
+        };
         self.clock_ns = self.clock_ns.max(due.at_ns);
         self.bear_blocks();
         if self.usable_context(due.context).is_err() {
@@ -263,6 +265,9 @@ impl State {
             self.engine.postpone(due, again_ns);
             return Step::Waiting;
         }
+        if !matches!(due.effect, Effect::Launch(_)) {
+            self.grids.stir();
+        }
         if let Effect::Conditional(node) = &due.effect {
             self.begin_body(due.id, due.context, Arc::clone(node), 0);
             return Step::Applied;
@@ -275,10 +280,16 @@ impl State {
             self.engine.complete(due.id, due.at_ns);
             return Step::Applied;
         }
+        let due = match self.take_turn(due) {
+            Ok(due) => due,
+            Err(waits) => return waits,
+        };
         if let Effect::Launch(launch) = &due.effect {
             match self.run_kernel(launch, &due) {
-                Ok(0) => {}
-                Ok(rest_ns) => {
+                Ok(Ran::Waits(paused)) => return self.pause_kernel(due, *paused),
+                Ok(Ran::Over(0)) => {}
+                Ok(Ran::Over(rest_ns)) => {
+                    self.grids.stir();
                     let until_ns = due.at_ns + rest_ns;
                     self.engine.postpone(Due { effect: Effect::Nothing, ..due }, until_ns);
                     return Step::Applied;
@@ -288,6 +299,7 @@ impl State {
         } else if let Err(code) = self.apply(&due) {
             self.lose_context(due.context, code);
         }
+        self.grids.stir();
         self.engine.complete(due.id, due.at_ns);
         Step::Applied
     }
@@ -335,6 +347,8 @@ impl State {
 
     /// Work of a lost context ends without effect, but what waits for it must see it end.
     fn abandon(&mut self, due: &Due<Effect>) {
+        self.grids.take(due.id);
+        self.grids.stir();
         if let Effect::Record { event, serial } = due.effect {
             self.reach_event(event, serial, due.at_ns);
         }
@@ -344,12 +358,17 @@ impl State {
         if let Effect::EndBody { node, .. } = due.effect {
             self.engine.complete(node, due.at_ns);
         }
+        if let Some(work) = due.effect.library_work() {
+            work.abandon(due.id);
+            self.wake_waiting();
+        }
         self.engine.complete(due.id, due.at_ns);
     }
 
     /// A function of the program has returned.
     pub(crate) fn finish_host_work(&mut self, done: &DueHostWork) {
         self.engine.complete(done.op, self.clock_ns);
+        self.grids.stir();
         self.overdue.remove(&done.context);
     }
 

@@ -69,7 +69,10 @@ pub(crate) fn enter<S: LibraryStatus>(
             );
         }
         let status = match call.fault_for(symbol) {
-            Some(code) => S::of(code.0),
+            Some(code) => {
+                call.note_fault_in_group(symbol, code.0);
+                S::of(code.0)
+            }
             None => answer(&mut call, function),
         };
         call.destroy_orphans();

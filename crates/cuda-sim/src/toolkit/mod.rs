@@ -11,7 +11,7 @@ mod record;
 use std::sync::Arc;
 
 use cuda_sys::cufft::types::cufftResult_t;
-use cuda_sys::{cublasStatus_t, cusolverStatus_t};
+use cuda_sys::{cublasStatus_t, cusolverStatus_t, ncclResult_t};
 
 pub use self::record::LibraryCall;
 pub(crate) use self::record::Record;
@@ -52,6 +52,7 @@ macro_rules! statuses {
 statuses! {
     cublasStatus_t: CUBLAS_STATUS_INTERNAL_ERROR, CUBLAS_STATUS_EXECUTION_FAILED, CUBLAS_STATUS_NOT_SUPPORTED;
     cusolverStatus_t: CUSOLVER_STATUS_INTERNAL_ERROR, CUSOLVER_STATUS_EXECUTION_FAILED, CUSOLVER_STATUS_NOT_SUPPORTED;
+    ncclResult_t: ncclInternalError, ncclUnhandledCudaError, ncclInvalidUsage;
     cufftResult_t: CUFFT_INTERNAL_ERROR, CUFFT_EXEC_FAILED, CUFFT_NOT_SUPPORTED;
 }
 
@@ -92,6 +93,12 @@ impl Call<'_> {
         }
         let launch = self.library_launch(context, kernel, work).map_err(|_| S::EXECUTION_FAILED)?;
         launch::queue(self, stream, launch).map_err(|_| S::EXECUTION_FAILED)
+    }
+
+    /// Whether what is queued on a stream is captured.
+    pub(crate) fn is_capturing(&mut self, stream: u64) -> bool {
+        let key = self.stream_named(stream);
+        key.is_ok_and(|key| self.stream(key).is_ok_and(|stream| stream.capturing.is_some()))
     }
 
     /// Refuses what a library can do and the simulator cannot.

@@ -60,6 +60,11 @@ impl Rig {
         rig
     }
 
+    /// One on a machine that another thread has made.
+    pub(crate) fn of(machine: Machine, driver: Driver, bound: Bound) -> Self {
+        Self { driver, machine, context: ptr::null_mut(), _bound: bound }
+    }
+
     pub(crate) fn alloc(&self, bytes: usize) -> u64 {
         let mut pointer = 0;
         call!(self, cuMemAlloc_v2(&mut pointer, bytes)).expect("there is memory");

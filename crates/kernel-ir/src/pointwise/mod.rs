@@ -5,16 +5,19 @@
 //! the dimensions and the strides of each operand.
 //!
 //! Reading order: this file ([`Schedule`], [`write()`]), `meta` (the block of numbers), `contiguous`, `rows` and `strided`
-//! (the three ways through the elements), `looped` (the first of them for long programs).
+//! (the three ways through the elements), `looped` (the first of them for long programs), `parts` (several programs, each over
+//! elements of its own number).
 
 mod contiguous;
 mod looped;
 mod meta;
+mod parts;
 mod rows;
 mod strided;
 
 pub(crate) use looped::{Turns, advance};
 pub use meta::{Divider, Meta};
+pub use parts::Parts;
 pub use rows::Rows;
 
 use crate::graph::{GraphError, Program};

@@ -8,6 +8,7 @@
 use super::core::{Common, Core};
 use super::fragment::Warp;
 use super::memory::{Fault, Memory};
+use super::poll::Reading;
 use super::reach::{Stop, space_of};
 use super::rows::{Base, LANES, Long, Rows, Word, lanes};
 use super::watch::{self, Accesses, Does};
@@ -84,11 +85,14 @@ fn load<'m, M: Memory<'m>>(
         let accesses = Accesses { space: what.space, addresses: &at, bytes: all, does, weak, active, pc };
         watch::look(core, common, warp, &accesses);
     }
+    let first = (active.trailing_zeros() as usize).min(LANES - 1);
+    let mut read = 0_u64;
     let mut reach = core.reach(common, &mut warp.local);
     for (skip, to) in skips(bytes).zip(&what.to) {
         let Some(to) = *to else { continue };
         if bytes == 8 {
             let row = reach.load_longs(what.space, &at, active, skip)?;
+            read = read.rotate_left(7) ^ row[first];
             warp.rows.put(base, to, active, &row);
             continue;
         }
@@ -97,13 +101,22 @@ fn load<'m, M: Memory<'m>>(
             2 => reach.load_words::<2>(what.space, &at, active, skip)?,
             _ => reach.load_words::<4>(what.space, &at, active, skip)?,
         };
+        read = read.rotate_left(7) ^ u64::from(row[first]);
         if to.bits == 32 && !(what.ty.is_signed() && bytes < 4) {
             warp.rows.put_words(base, to, active, row);
         } else {
             warp.rows.put(base, to, active, &row.map(|value| widen(u64::from(value), what.ty)));
         }
     }
+    if what.order != Order::Weak && is_seen(what.space) {
+        warp.polls.read(Reading { pc, lane: first, address: at[first], value: read });
+    }
     Ok(())
+}
+
+/// Whether other blocks see what is written to a space. Of a generic address it is not looked at which space it is in.
+fn is_seen(space: Space) -> bool {
+    matches!(space, Space::Global | Space::Generic)
 }
 
 /// How far the values of a vector are from its address.
@@ -150,6 +163,9 @@ fn store<'m, M: Memory<'m>>(
             2 => reach.store_words::<2>(what.space, &at, active, skip, &warp.rows.word(base, *from))?,
             _ => reach.store_words::<4>(what.space, &at, active, skip, &warp.rows.word(base, *from))?,
         }
+    }
+    if is_seen(what.space) {
+        core.note_write(warp);
     }
     Ok(())
 }
@@ -202,9 +218,14 @@ fn atomic<'m, M: Memory<'m>>(
             if let Some(Some(to)) = what.to.first() {
                 warp.rows.put_words(base, *to, active, old);
             }
+            let first = (active.trailing_zeros() as usize).min(LANES - 1);
+            let changes = lanes(active).any(|lane| values[lane] != 0);
+            let reading = Reading { pc, lane: first, address: at[first], value: old[first].into() };
+            note_atomic(core, warp, what.space, changes, reading);
             return Ok(());
         }
     }
+    let (mut changes, mut read) = (false, 0_u64);
     for lane in lanes(active) {
         for (index, (&value, skip)) in what.values.iter().zip(skips(bytes)).enumerate() {
             let address = at[lane].wrapping_add(skip);
@@ -214,10 +235,28 @@ fn atomic<'m, M: Memory<'m>>(
             let space = if what.space == Space::Generic { space_of(address) } else { what.space };
             let new = arith::atomic(what.op, what.ty, space == Space::Global, old, value, swap);
             reach.store_lane(what.space, address, bytes, lane, new)?;
+            (changes, read) = (changes || new != old, read.rotate_left(7) ^ old);
             if let Some(Some(to)) = what.to.get(index) {
                 warp.rows.set(base, *to, lane, old);
             }
         }
     }
+    let first = (active.trailing_zeros() as usize).min(LANES - 1);
+    note_atomic(core, warp, what.space, changes, Reading { pc, lane: first, address: at[first], value: read });
     Ok(())
+}
+
+/// Notes an atomic instruction: one that leaves memory as it was is a reading.
+fn note_atomic<'m, M: Memory<'m>>(
+    core: &mut Core<'_, 'm, M>,
+    warp: &mut Warp,
+    space: Space,
+    changes: bool,
+    reading: Reading,
+) {
+    match (is_seen(space), changes) {
+        (true, true) => core.note_write(warp),
+        (true, false) => warp.polls.read(reading),
+        (false, _) => {}
+    }
 }

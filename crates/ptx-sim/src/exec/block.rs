@@ -3,7 +3,8 @@
 use super::control::CLOCK_LEAP;
 use super::core::{Common, Core};
 use super::fragment::{Fragment, State, Warp};
-use super::memory::{Failure, Fault, Memory};
+use super::memory::{Failure, Fault, Memory, Site};
+use super::poll::Polls;
 use super::reach::Stop;
 use super::rows::Base;
 use super::step::Turn;
@@ -17,6 +18,17 @@ const ROUNDS: u32 = 16;
 
 /// What a block's shared memory contains before it is written: noticed when it is used, unlike zero.
 const POISON: u8 = 0xA5;
+
+/// How a block's turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turned {
+    /// All warps have ended.
+    Ended,
+    /// It could go on.
+    Paused,
+    /// Each warp reads memory until that changes, or waits for one that does: one reading, and its place.
+    Polls(Site, u64),
+}
 
 /// A block with its warps. When it has ended it is used for another block of the same launch.
 #[derive(Debug, Default)]
@@ -70,6 +82,7 @@ impl Block {
             });
             (warp.live, warp.steps, warp.waited, warp.leap, warp.fair_until) = (lanes, 0, 0, CLOCK_LEAP, 0);
             warp.copies.clear();
+            warp.polls = Polls::default();
         }
         let count = self.warps.len();
         let (first, backwards) = (core.draw(count as u64), core.draw(2) == 1);
@@ -84,31 +97,46 @@ impl Block {
         self.common.block
     }
 
-    /// Gives every warp some turns; whether all have ended.
-    pub(super) fn turn<'m, M: Memory<'m>>(&mut self, core: &mut Core<'_, 'm, M>) -> Result<bool, Failure> {
+    /// Lets time pass for all warps.
+    pub(super) fn pass(&mut self, cycles: u64) {
+        self.warps.iter_mut().for_each(|warp| warp.waited += cycles);
+    }
+
+    /// Gives every warp some turns.
+    pub(super) fn turn<'m, M: Memory<'m>>(&mut self, core: &mut Core<'_, 'm, M>) -> Result<Turned, Failure> {
         for _ in 0..ROUNDS {
-            let mut waits = true;
+            let (mut waits, mut moves, mut polls) = (true, false, None);
             let mut index = 0;
             while index < self.order.len() {
                 let warp = &mut self.warps[self.order[index]];
                 let before = warp.steps;
                 let turn = wide::turn(core, &mut self.common, warp, TURN_STEPS)?;
                 waits &= warp.steps == before;
-                if turn == Turn::Ended {
-                    self.order.remove(index);
-                    waits = false;
-                } else {
-                    index += 1;
+                index += 1;
+                match turn {
+                    Turn::Ended => {
+                        index -= 1;
+                        self.order.remove(index);
+                        (waits, moves) = (false, true);
+                    }
+                    Turn::Paused => moves = true,
+                    Turn::Polls => polls = polls.or(Some((warp.number, warp.polls.last))),
+                    // It may have come to a barrier just now, which others wait at.
+                    Turn::Waits => moves |= warp.steps != before,
                 }
             }
             if self.order.is_empty() {
-                return Ok(true);
+                return Ok(Turned::Ended);
             }
             if waits {
                 self.force(core)?;
             }
+            if let Some((warp, last)) = polls.filter(|_| !moves) {
+                let site = core.site(&self.common, &self.warps[warp as usize], last.pc, (last.lane, last.address));
+                return Ok(Turned::Polls(site, last.value));
+            }
         }
-        Ok(false)
+        Ok(Turned::Paused)
     }
 
     /// All warps wait: one of them goes on without the lanes it waits for, or the block hangs.

@@ -123,6 +123,8 @@ pub(crate) struct Core<'k, 'm, M> {
     /// What the memory noticed in the instruction under way, with its lane and address.
     pub(crate) notices: Vec<(usize, u64, Notice)>,
     pub(crate) watch: Watch,
+    /// Whether memory that others see was written.
+    pub(crate) wrote: bool,
 }
 
 /// What the warps of a block share.
@@ -163,13 +165,20 @@ impl<'k, 'm, M: Memory<'m>> Core<'k, 'm, M> {
         }
     }
 
+    /// Notes that a warp writes to memory that others see.
+    #[inline]
+    pub(crate) fn note_write(&mut self, warp: &mut Warp) {
+        warp.polls.write();
+        self.wrote = true;
+    }
+
     /// What stopped a lane, with its place.
     pub(crate) fn failure(&self, common: &Common, warp: &Warp, pc: u32, stop: Stop) -> Failure {
         Failure { fault: stop.fault, at: self.site(common, warp, pc, (stop.lane, stop.address)) }
     }
 
     /// The place of a lane that accesses an address.
-    fn site(&self, common: &Common, warp: &Warp, pc: u32, (lane, address): (usize, u64)) -> Site {
+    pub(crate) fn site(&self, common: &Common, warp: &Warp, pc: u32, (lane, address): (usize, u64)) -> Site {
         Site {
             source: self.launch.program.sources[pc as usize],
             block: common.block,

@@ -7,6 +7,7 @@
 //! **Invariants:** every lane that has not ended is in exactly one fragment. Fragments of equal program counter and calls
 //! become one when the one that runs reaches the other.
 
+use super::poll::Polls;
 use super::reach::Local;
 use super::rows::{Base, Rows};
 
@@ -85,6 +86,8 @@ pub(crate) struct Warp {
     pub(crate) fair_until: u64,
     /// Copies that were begun and not waited for.
     pub(crate) copies: Vec<PendingCopy>,
+    /// Whether it waits for memory to change.
+    pub(crate) polls: Polls,
 }
 
 /// A copy from global to shared memory that one lane has begun.
@@ -151,6 +154,11 @@ impl Warp {
             }
             !same
         });
+    }
+
+    /// Whether a fragment beside the one that runs could run, now or after a delay.
+    pub(crate) fn has_others_to_run(&self) -> bool {
+        self.others.iter().any(|other| matches!(other.state, State::Ready | State::Delayed(_)))
     }
 
     /// Fragments whose delay is over can run.

@@ -1,7 +1,7 @@
 //! A grid of threads is executed, warp by warp.
 //!
 //! Reading order: `op` (compact instructions), `rows` and `row` (a value for each lane, and the frequent operations),
-//! `memory` and `reach` (what an access touches), `fragment` (lanes that part and meet), `step` (the loop), `quick`,
+//! `memory` and `reach` (what an access touches), `poll` (warps that wait for memory), `fragment` (lanes that part and meet), `step` (the loop), `quick`,
 //! `access`, `control`, `exchange`, `together`, `matrix` and `wmma` (the other instructions), `barrier`, `block`, `grid`;
 //! `watch` and `written` (what hardware does not tell).
 //!
@@ -20,6 +20,7 @@ mod grid;
 mod matrix;
 mod memory;
 mod op;
+mod poll;
 mod print;
 mod quick;
 mod reach;
@@ -37,7 +38,7 @@ mod tests;
 
 pub use self::core::{Finding, FindingKind, Launch};
 pub use flat::FlatMemory;
-pub use grid::{Outcome, run};
+pub use grid::{Grid, Outcome, Progress, Wait, run};
 pub use memory::{Failure, Fault, Memory, Notice, Site, Window};
 pub use op::Program;
 pub use watch::Checks;

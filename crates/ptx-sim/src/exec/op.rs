@@ -8,7 +8,7 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "what has no compact form is left as it is")]
 
-use crate::program::action::{Action, Instruction, Load, Store};
+use crate::program::action::{Action, Instruction, Load, Order, Store};
 use crate::program::scalar::{Comparison, Half, Logic, Modes, PermuteMode, Rounding, Scalar, ScalarOp};
 use crate::program::types::{Address, Kind, Register, Space, Type};
 use crate::program::{Frame, Module, Source};
@@ -284,6 +284,8 @@ impl Program {
 fn compact(action: &Action) -> Op {
     match action {
         Action::Scalar(scalar) => row(scalar).unwrap_or(Op::Lane),
+        // What is not weak is looked at for warps that wait.
+        Action::Load(Load { order, .. }) if *order != Order::Weak => Op::Load,
         Action::Load(Load { space, ty, to, from, .. }) => {
             let to = if let [Some(to)] = to[..] { Some(to) } else { None };
             word_access(*space, *ty, to, *from).map_or(Op::Load, Op::LoadWord)

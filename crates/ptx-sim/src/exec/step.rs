@@ -19,6 +19,8 @@ use crate::program::action::Action;
 pub(crate) enum Turn {
     /// It could go on.
     Paused,
+    /// It reads memory again and again until that changes.
+    Polls,
     /// All of its fragments wait.
     Waits,
     /// All of its lanes have ended.
@@ -49,6 +51,7 @@ pub(super) fn turn<'m, M: Memory<'m>, const FMA: bool>(
     steps: u64,
 ) -> Result<Turn, Failure> {
     let end = warp.steps + steps;
+    warp.polls.begin();
     loop {
         let Some(mut current) = warp.next(|id, round| common.barriers.is_over(id, round)) else {
             if warp.others.is_empty() {
@@ -71,9 +74,9 @@ pub(super) fn turn<'m, M: Memory<'m>, const FMA: bool>(
             if left {
                 break;
             }
-            if warp.steps >= end {
+            if warp.steps >= end || (warp.polls.spins() && !warp.has_others_to_run()) {
                 warp.others.push(current);
-                return Ok(Turn::Paused);
+                return Ok(if warp.polls.waits() { Turn::Polls } else { Turn::Paused });
             }
         }
     }
@@ -142,10 +145,19 @@ fn leg<'m, M: Memory<'m>, const FMA: bool>(
                     && (quick || super::quick::watch_load(core, common, warp, current.base, (what, at)))
                     && super::quick::load(core, common, warp, current.base, what) => {}
             Op::StoreWord(what)
-                if quick && active == ALL && super::quick::store(core, common, warp, current.base, what) => {}
+                if quick && active == ALL && super::quick::store(core, common, warp, current.base, what) =>
+            {
+                if !what.shared {
+                    core.note_write(warp);
+                }
+            }
             Op::LoadParameter { .. } | Op::LoadWord(_) | Op::StoreWord(_) | Op::Load | Op::Store | Op::Atomic => {
                 let done = super::access::access(core, common, warp, current.base, (at, active));
                 done.map_err(|stop| core.failure(common, warp, at, stop))?;
+                if warp.polls.spins() && !warp.has_others_to_run() {
+                    core.add_steps(warp, &mut counted, current.lanes);
+                    return Ok(false);
+                }
             }
             Op::Lane => lane_by_lane(program, warp, current.base, at, active),
             Op::Branch(target) => {

@@ -94,9 +94,9 @@ fn look<T>(
     found.map(Arc::new).map_err(|error| error.to_string())
 }
 
-/// The library beside a driver; beside the simulated driver that is the simulated library, which serves for both.
+/// The library beside a driver; beside the simulated driver that is the simulated library, which serves for all but NCCL.
 fn beside(folder: &std::path::Path, file: &str) -> std::path::PathBuf {
-    let simulated = folder.join("libcublas_sim.so");
+    let simulated = folder.join(if file == "libnccl.so" { "libnccl_sim.so" } else { "libcublas_sim.so" });
     if simulated.exists() { simulated } else { folder.join(file) }
 }
 

@@ -20,6 +20,7 @@ pub(crate) mod random;
 pub(crate) mod scan;
 pub(crate) mod select;
 pub(crate) mod sort;
+pub(crate) mod symmetric;
 pub(crate) mod transpose;
 
 use std::collections::HashMap;

@@ -29,6 +29,23 @@ pub enum MemoryError {
     /// The host has not enough memory that can be pinned.
     #[error(transparent)]
     HostOutOfMemory(Box<HostOutOfMemoryError>),
+    /// Memory of several devices was asked for without devices, or with one named twice.
+    #[error("memory of several devices needs each device once, not {devices:?}")]
+    SymmetricDevices {
+        /// What was given.
+        devices: Vec<DeviceIndex>,
+    },
+    /// Devices cannot have memory that all of them reach.
+    #[error(
+        "memory at the same offset on several devices needs virtual memory and access between all of them: device {device} \
+         cannot reach device {peer}"
+    )]
+    NotSymmetric {
+        /// The device that would reach for it.
+        device: DeviceIndex,
+        /// The device that has the memory; the same one where it has no virtual memory.
+        peer: DeviceIndex,
+    },
     /// The address was not handed out by this allocator, or was given back already.
     #[error("invalid device pointer: {address:#x}")]
     InvalidPointer {

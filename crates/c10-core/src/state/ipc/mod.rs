@@ -118,19 +118,24 @@ impl IpcState {
         let base = api.address_reserve(device, bytes)?;
         if let Err(error) = api.map_imported(device, base, page, descriptors) {
             // What fails is tried again later.
-            let _ = deferred.destroy(api, DriverObject::ImportedPages(device, base, bytes, page));
+            let _ = deferred.destroy(api, DriverObject::MappedRange(device, base, bytes, page));
             return Err(error);
         }
         self.lock_ranges().insert(base, (device, bytes, page));
         Ok(base)
     }
 
-    /// Undoes [`Self::open_pages`].
+    /// Notes a range with pieces of memory behind it, which [`Self::close_pages`] or the end of the runtime gives back.
+    pub(crate) fn keep_range(&self, base: u64, device: DeviceIndex, bytes: u64, piece: u64) {
+        self.lock_ranges().insert(base, (device, bytes, piece));
+    }
+
+    /// Undoes [`Self::open_pages`], or gives a range back that was kept.
     pub(crate) fn close_pages(&self, api: &Api, deferred: &DeferredDestroy, base: u64) {
         let range = self.lock_ranges().remove(&base);
         if let Some((device, bytes, page)) = range {
             // What fails is tried again later.
-            let _ = deferred.destroy(api, DriverObject::ImportedPages(device, base, bytes, page));
+            let _ = deferred.destroy(api, DriverObject::MappedRange(device, base, bytes, page));
         }
     }
 

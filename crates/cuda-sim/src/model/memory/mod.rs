@@ -72,6 +72,8 @@ pub(crate) struct Region {
     pub(crate) accessible: bool,
     /// Whether devices may write to it.
     pub(crate) writable: bool,
+    /// Whose kernels may touch it, a bit for each device; looked at for mappings.
+    pub(crate) granted: u64,
 }
 
 impl Region {
@@ -282,7 +284,10 @@ impl Memory {
     /// Puts fresh bytes behind addresses that were taken, physical memory having been taken too.
     pub(crate) fn back(&mut self, base: u64, length: u64, device: u32, kind: RegionKind) -> Answer {
         let backing = Backing::new(usize::try_from(length).map_err(|_| OUT_OF_MEMORY)?, self.tracks);
-        self.map(base, Region { length, device, kind, backing, offset: 0, accessible: true, writable: true });
+        self.map(
+            base,
+            Region { length, device, kind, backing, offset: 0, accessible: true, writable: true, granted: 0 },
+        );
         Ok(())
     }
 
@@ -329,8 +334,9 @@ impl Memory {
     }
 
     /// Changes whether the region that begins at `base` may be touched, and written to.
-    pub(crate) fn set_access(&mut self, base: u64, accessible: bool, writable: bool) {
+    pub(crate) fn set_access(&mut self, base: u64, (accessible, writable): (bool, bool), granted: u64) {
         if let Some(region) = self.regions.get_mut(&base) {
+            region.granted = granted;
             region.accessible = accessible;
             region.writable = writable;
         }
@@ -363,7 +369,10 @@ impl Memory {
         let (device, length) = (handle.device, handle.file_bytes);
         let base = self.take_addresses_quietly(device, length.next_multiple_of(GRANULE))?;
         let kind = RegionKind::Imported;
-        self.map(base, Region { length, device, kind, backing, offset: 0, accessible: true, writable: true });
+        self.map(
+            base,
+            Region { length, device, kind, backing, offset: 0, accessible: true, writable: true, granted: 0 },
+        );
         self.hand_out(Allocation::new(base + handle.offset, handle.bytes, device, context));
         Ok(base + handle.offset)
     }

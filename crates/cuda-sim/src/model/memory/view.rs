@@ -9,14 +9,14 @@ use ptx_sim::{Fault, FindingKind, Notice, Window};
 
 use super::bytes::{self, Bytes};
 use super::resident::block_at;
-use super::{Heap, Look, ManagedBlocks, Memory, Region};
+use super::{Heap, Look, ManagedBlocks, Memory, Region, RegionKind};
 use crate::model::engine::OpId;
 
 /// Memory for one launch.
 #[derive(Debug)]
 pub(crate) struct DeviceView<'m> {
     memory: &'m Memory,
-    /// Devices whose memory the launch may touch.
+    /// Devices whose memory the launch may touch; the last is the one that it runs on.
     devices: &'m [u32],
     /// Conditions of conditional nodes that the launch may set.
     conditions: &'m BTreeSet<u64>,
@@ -66,7 +66,16 @@ impl<'m> DeviceView<'m> {
     /// The region that an access is in, if the launch may touch it.
     fn region(&self, address: u64, length: u64) -> Option<(u64, &'m Region)> {
         let (base, region) = self.memory.region_at(address)?;
-        let reachable = region.is_whole() || self.devices.contains(&region.device);
+        let reachable = match region.kind {
+            RegionKind::Mapped => self.devices.last().is_some_and(|own| region.granted >> own & 1 == 1),
+            RegionKind::Chunk
+            | RegionKind::Whole
+            | RegionKind::Pooled
+            | RegionKind::Graph
+            | RegionKind::Imported
+            | RegionKind::Module
+            | RegionKind::Heap => region.is_whole() || self.devices.contains(&region.device),
+        };
         let inside = address - base;
         (region.accessible && reachable && inside + length <= region.length).then_some((base, region))
     }
