@@ -89,7 +89,7 @@ fn is_right(symmetric: &Symmetric, devices: &[i32], bytes: i64) -> Result<bool> 
     }
     symmetric.all_reduce_(&inputs.iter().collect::<Vec<_>>())?;
     for input in &inputs {
-        let differs = input.to_device(on(devices[0]).as_str())?.ne(&expected)?.any()?;
+        let differs = input.to_device(on(devices[0]).as_str())?.ne(&expected)?.any((), false)?;
         if differs.to_bytes()? != [0] {
             return Ok(false);
         }
