@@ -225,7 +225,7 @@ fn compiled_call(function: &Compiled, arguments: &[&Tensor]) -> Outcome {
     Ok(())
 }
 
-/// Compiles a program and calls it: one kernel of two arguments, or 20 small operations.
+/// Compiles a program and calls it: one kernel of two arguments, 20 small operations, or a sum that is two kernels.
 fn run_compiled(kind: &str) -> Outcome {
     let mut options = CompileOptions::default();
     if kind == "compiled_graph" {
@@ -242,10 +242,14 @@ fn run_compiled(kind: &str) -> Outcome {
             },
             options,
         )
+    } else if kind == "compiled_sum" {
+        compile_with(|x: &[Tensor]| Ok(vec![x[0].sub(&x[1])?.pow(2)?.sum((), false, None)?]), options)
     } else {
         compile_with(|x: &[Tensor]| Ok(vec![x[0].mul(2)?.add(&x[1])?.relu()?]), options)
     };
-    let (x, y) = (Tensor::ones(&[1024], DType::F32, "cuda")?, Tensor::ones(&[1024], DType::F32, "cuda")?);
+    // As many elements as a row is split up for.
+    let sizes = [if kind == "compiled_sum" { 1 << 16 } else { 1024 }];
+    let (x, y) = (Tensor::ones(&sizes, DType::F32, "cuda")?, Tensor::ones(&sizes, DType::F32, "cuda")?);
     let arguments: &[&Tensor] = if kind == "compiled_twenty" { &[&x] } else { &[&x, &y] };
     for _ in 0..6 {
         function.call(arguments)?;
@@ -308,7 +312,7 @@ fn run(kind: &str) -> Outcome {
         }
         _ => {
             let usage = "usage: instructions pair|recorded|fresh_hit|free_any|remote_free|record_stream|cached_step|planned_step|\
-                         async_pair|async_replace|small_add|small_mm|compiled_one|compiled_twenty|compiled_graph";
+                         async_pair|async_replace|small_add|small_mm|compiled_one|compiled_twenty|compiled_sum|compiled_graph";
             return Err(usage.into());
         }
     }

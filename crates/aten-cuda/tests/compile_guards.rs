@@ -4,11 +4,16 @@
 //! Memory that begins at an odd place is a part of a buffer that outlives the tensors over it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use aten_cuda::attention::{SdpKernels, with_sdp_kernel};
+use std::sync::RwLock;
+
+use aten_cuda::attention::{SdpKernels, allow_fp16_bf16_reduction_math_sdp, with_sdp_kernel};
 use aten_cuda::compile::{Compiled, compile};
 use aten_cuda::{DType, Storage, Tensor, autocast, blas, deterministic};
 use c10_core::{DeviceBuffer, Runtime, Stream, construct_storage_from_data_pointer};
 use testkit::{Config, SimulatedRuntime};
+
+/// Tests that leave the settings of the process alone share it; one that changes them has it for itself.
+static SETTINGS: RwLock<()> = RwLock::new(());
 
 /// Calls a function of one way and then of another. Why the second was compiled for itself, and that the first and the second
 /// are then known.
@@ -53,6 +58,7 @@ fn ones(sizes: &[i64], dtype: DType) -> Tensor {
 
 #[test]
 fn arguments() {
+    let _settings = SETTINGS.read();
     let _simulated = SimulatedRuntime::new(Config::default().devices(2));
     let x = ones(&[4, 6], DType::F32);
     assert_eq!(between(&[&x], &[&x, &x]), "the function was compiled for 1 arguments and got 2");
@@ -83,6 +89,7 @@ fn arguments() {
 #[test]
 #[expect(unsafe_code, reason = "memory that begins at an odd place")]
 fn alignment() {
+    let _settings = SETTINGS.read();
     let _simulated = testkit::simulated_runtime();
     let owner = DeviceBuffer::new(1024, None).unwrap();
     owner.fill(.., 0, None).unwrap();
@@ -97,6 +104,7 @@ fn alignment() {
 /// Settings of the process are changed by this test alone.
 #[test]
 fn settings() {
+    let _settings = SETTINGS.write();
     let _simulated = SimulatedRuntime::new(Config::default().devices(2));
     let other = Stream::new(None, 0).unwrap();
     assert!(during(|| other.guard()).starts_with("the current stream was the default stream and is stream 0x"));
@@ -121,6 +129,14 @@ fn settings() {
     let without = SdpKernels { enable_flash: false, ..SdpKernels::default() };
     let kernels = why(plainly, |compiled| with_sdp_kernel(without, || call(compiled, &[&x])));
     assert_eq!(kernels, "the fused kernel of attention was on and is off");
+    let sums = why(plainly, |compiled| {
+        allow_fp16_bf16_reduction_math_sdp(true);
+        call(compiled, &[&x]);
+        allow_fp16_bf16_reduction_math_sdp(false);
+    });
+    assert_eq!(sums, "attention in 16 bits was off and is on");
+    // Nothing was set before, which is not the same as what is set behind.
+    blas::set_allow_tf32(false);
     let precision = why(plainly, |compiled| {
         blas::set_allow_tf32(true);
         call(compiled, &[&x]);

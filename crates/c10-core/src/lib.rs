@@ -89,7 +89,7 @@ pub use api::launch::{
     PreparedLaunch, TensorMap,
 };
 pub use api::library::{LibraryFunction, LibrarySource, LibraryStream};
-pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
+pub use api::mem_pool::{EnteredPool, MemPool, MemPoolGuard, MemPoolOptions, MemPools};
 pub use api::memory::Memory;
 pub use api::nvml::Telemetry;
 pub use api::nvtx;

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use c10_core::{PoolId, Runtime};
 use cuda_api::compiler::{Foldability, break_causes, foldabilities, foldability};
 use cuda_api::torch::{self, Result, Tensor};
-use cuda_api::{DeviceBuffer, Event, EventOptions, MemPool, MemPoolOptions, Stream, amp};
+use cuda_api::{DeviceBuffer, Event, EventOptions, MemPool, MemPoolOptions, PoolId, Stream, amp};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -137,6 +136,14 @@ fn what_is_folded_or_guarded_ends_no_graph() {
     check("flash_sdp_enabled", |_| Ok(cuda_api::backends::cuda::flash_sdp_enabled()));
 }
 
+/// Takes memory from a new pool for no longer than nothing is asked for.
+fn in_route(begin: impl Fn(PoolId) -> cuda_api::Result<()>) -> Result<()> {
+    let pool = cuda_api::graph_pool_handle();
+    begin(pool)?;
+    cuda_api::end_allocate_to_pool(None, pool)?;
+    Ok(cuda_api::release_pool(None, pool)?)
+}
+
 #[test]
 fn nodes_end_no_graph() {
     let _simulated = testkit::simulated_runtime();
@@ -162,6 +169,14 @@ fn nodes_end_no_graph() {
     });
     let pool = MemPool::new(MemPoolOptions::default()).unwrap();
     check("use_mem_pool", move |_| Ok(cuda_api::use_mem_pool(&pool, None).map(drop)?));
+    check("_cuda_beginAllocateToPool", |_| in_route(|pool| cuda_api::begin_allocate_to_pool(None, pool)));
+    check("_cuda_beginAllocateCurrentThreadToPool", |_| {
+        in_route(|pool| cuda_api::begin_allocate_current_thread_to_pool(None, pool))
+    });
+    check("_cuda_beginAllocateCurrentStreamToPool", |_| {
+        in_route(|pool| cuda_api::begin_allocate_current_stream_to_pool(None, pool))
+    });
+    check("_cuda_endAllocateToPool", |_| in_route(|pool| cuda_api::begin_allocate_to_pool(None, pool)));
     check("Stream.wait_stream", move |_| Ok(side.wait_stream(&cuda_api::current_stream(None)?)?));
 }
 
@@ -185,12 +200,6 @@ fn what_asks_or_changes_state_ends_the_graph() {
     check("Stream.synchronize", |_| Ok(cuda_api::current_stream(None)?.synchronize()?));
     check("Event.query", |_| Ok(Event::new(EventOptions::default()).query()?));
     check("Event.synchronize", |_| Ok(Event::new(EventOptions::default()).synchronize()?));
-    check("_cuda_beginAllocateToPool", |_| {
-        let (pools, pool) = (Runtime::current(), PoolId::handle());
-        pools.mem_pools().begin_allocate(0, pool)?;
-        pools.mem_pools().end_allocate(0, pool)?;
-        Ok(pools.mem_pools().release(0, pool)?)
-    });
 }
 
 #[test]
@@ -224,5 +233,73 @@ fn a_setting_that_is_left_changed_is_changed_by_each_call() -> Result<()> {
     cuda_api::set_stream(&main)?;
     let report = compiled.report();
     assert!(report.programs[0].breaks[0].cause.starts_with("the function leaves a setting changed"), "{report}");
+    Ok(())
+}
+
+/// Whether the memory of a tensor is of a pool.
+fn is_of(pool: PoolId, tensor: &Tensor) -> bool {
+    let address = tensor.data_ptr();
+    let segments = cuda_api::memory_snapshot(Some(pool)).unwrap();
+    segments.iter().flat_map(|segment| &segment.blocks).any(|block| block.address == address)
+}
+
+#[test]
+fn results_between_begin_and_end_come_from_the_pool_in_each_call() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let x = torch::full(&[64], 3, torch::float32, "cuda")?;
+    let begins: [fn(PoolId) -> cuda_api::Result<()>; 3] = [
+        |pool| cuda_api::begin_allocate_to_pool(None, pool),
+        |pool| cuda_api::begin_allocate_current_thread_to_pool(None, pool),
+        |pool| cuda_api::begin_allocate_current_stream_to_pool(None, pool),
+    ];
+    for begin in begins {
+        let pool = cuda_api::graph_pool_handle();
+        let compiled = torch::compile(move |x: &[Tensor]| {
+            let before = x[0].add(1)?;
+            begin(pool)?;
+            let inside = before.mul(2)?.flip(&[0])?;
+            cuda_api::end_allocate_to_pool(None, pool)?;
+            Ok(vec![inside.clone(), inside.add(&before)?.flip(&[0])?])
+        });
+        for call in 0..5 {
+            let made = compiled.call(&[&x])?;
+            assert_eq!((is_of(pool, &made[0]), is_of(pool, &made[1])), (true, false), "call {call}");
+            assert_eq!([made[0].to_vec::<f32>()?, made[1].to_vec::<f32>()?], [[8.0; 64], [12.0; 64]], "call {call}");
+            let other = torch::ones(&[64], torch::float32, "cuda")?;
+            assert!(!is_of(pool, &other), "call {call}");
+        }
+        let report = compiled.report();
+        assert_eq!((report.programs[0].called, report.programs[0].breaks.len()), (None, 0), "{report}");
+        // The two traces have begun to use the pool, and nobody else has.
+        cuda_api::release_pool(None, pool)?;
+        cuda_api::release_pool(None, pool)?;
+        assert!(cuda_api::release_pool(None, pool).is_err());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pool_that_is_begun_or_ended_on_one_side_of_a_call_is_no_node() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let x = torch::full(&[64], 3, torch::float32, "cuda")?;
+    let pool = cuda_api::graph_pool_handle();
+    let begins = torch::compile(move |x: &[Tensor]| {
+        cuda_api::begin_allocate_to_pool(None, pool)?;
+        Ok(vec![x[0].add(1)?])
+    });
+    let ends = torch::compile(move |x: &[Tensor]| {
+        let made = x[0].add(1)?;
+        cuda_api::end_allocate_to_pool(None, pool)?;
+        Ok(vec![made])
+    });
+    for call in 0..4 {
+        assert!(is_of(pool, &begins.call(&[&x])?[0]), "call {call}");
+        assert!(is_of(pool, &torch::ones(&[64], torch::float32, "cuda")?), "call {call}");
+        assert!(is_of(pool, &ends.call(&[&x])?[0]), "call {call}");
+        assert!(!is_of(pool, &torch::ones(&[64], torch::float32, "cuda")?), "call {call}");
+    }
+    let cause = |compiled: &cuda_api::compiler::Compiled| compiled.report().programs[0].breaks[0].cause;
+    assert!(cause(&begins).starts_with("the function leaves a setting changed"));
+    assert_eq!(cause(&ends), "memory comes from another pool");
     Ok(())
 }

@@ -26,6 +26,7 @@ pub use params::{
     SDPAParams, SDPBackend, can_use_cudnn_attention, can_use_efficient_attention, can_use_flash_attention,
     is_flash_attention_available,
 };
+pub(crate) use settings::AttentionSettings;
 pub use settings::{
     SdpKernelGuard, SdpKernels, allow_fp16_bf16_reduction_math_sdp, cudnn_sdp_enabled, enable_cudnn_sdp,
     enable_flash_sdp, enable_math_sdp, enable_mem_efficient_sdp, flash_sdp_enabled,

@@ -25,6 +25,9 @@ impl Default for Switches {
     }
 }
 
+/// Whether a switch of any runtime was ever set. Until then all of them are as at first, and nobody has to look.
+static CHANGED: AtomicBool = AtomicBool::new(false);
+
 fn switches() -> Arc<Switches> {
     Runtime::with_current(Runtime::extension::<Switches>)
 }
@@ -35,6 +38,7 @@ macro_rules! switches {
             $(#[$set_doc])*
             pub fn $set(enabled: bool) {
                 switches().$field.store(enabled, Ordering::Relaxed);
+                CHANGED.store(true, Ordering::Relaxed);
             }
 
             $(#[$get_doc])*
@@ -104,15 +108,8 @@ impl SdpKernels {
     }
 
     /// Those that a runtime allows now.
-    pub(crate) fn of(runtime: &Runtime) -> Self {
-        let switches = runtime.extension::<Switches>();
-        let is_on = |switch: &AtomicBool| switch.load(Ordering::Relaxed);
-        Self {
-            enable_flash: is_on(&switches.flash),
-            enable_math: is_on(&switches.math),
-            enable_mem_efficient: is_on(&switches.mem_efficient),
-            enable_cudnn: is_on(&switches.cudnn),
-        }
+    fn of(runtime: &Runtime) -> Self {
+        AttentionSettings::of(runtime).kernels
     }
 
     fn set(self) {
@@ -120,6 +117,35 @@ impl SdpKernels {
         enable_math_sdp(self.enable_math);
         enable_mem_efficient_sdp(self.enable_mem_efficient);
         enable_cudnn_sdp(self.enable_cudnn);
+    }
+}
+
+/// All that attention depends on besides its operands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AttentionSettings {
+    pub(crate) kernels: SdpKernels,
+    /// Whether tensor operations compute 16-bit floats in their own dtype.
+    pub(crate) half_sums: bool,
+}
+
+impl AttentionSettings {
+    /// Those of a runtime now.
+    #[inline]
+    pub(crate) fn of(runtime: &Runtime) -> Self {
+        if CHANGED.load(Ordering::Relaxed) { Self::read(runtime) } else { Self::default() }
+    }
+
+    #[cold]
+    fn read(runtime: &Runtime) -> Self {
+        let switches = runtime.extension::<Switches>();
+        let is_on = |switch: &AtomicBool| switch.load(Ordering::Relaxed);
+        let kernels = SdpKernels {
+            enable_flash: is_on(&switches.flash),
+            enable_math: is_on(&switches.math),
+            enable_mem_efficient: is_on(&switches.mem_efficient),
+            enable_cudnn: is_on(&switches.cudnn),
+        };
+        Self { kernels, half_sums: is_on(&switches.half_sums) }
     }
 }
 

@@ -16,7 +16,7 @@ use super::{Activation, direct, tune};
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::scalar::Scalar;
-use crate::launch::record::{CallFn, Recorded};
+use crate::launch::record::{Beyond, CallFn, Recorded};
 use crate::tensor::Tensor;
 
 /// The name of products that are written down.
@@ -135,7 +135,7 @@ impl ProductCall {
     /// The product as a call of a graph.
     pub(crate) fn recorded(self) -> Recorded {
         let run: Arc<CallFn> = Arc::new(move |outputs: &[Tensor], inputs: &[Tensor]| self.run(outputs, inputs));
-        Recorded::Call { run, detail: self.detail() }
+        Recorded::Call { run, detail: self.detail(), beyond: Beyond::Nothing }
     }
 
     /// The product with what follows it. `may_widen` allows sums that are rounded once, where the operations round them one

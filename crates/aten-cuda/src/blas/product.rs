@@ -156,7 +156,7 @@ impl<'a> Product<'a> {
     fn is_recorded(&self, out: &Tensor) -> Result<bool> {
         let inputs: SmallVec<[&Tensor; 4]> = [self.a, self.b].into_iter().chain(self.c).chain(self.bias).collect();
         let call = ProductCall::of(self);
-        record::call(NAME, (&[out], &inputs), call.detail(), move |outputs, inputs| call.run(outputs, inputs))
+        record::pure_call(NAME, (&[out], &inputs), call.detail(), move |outputs, inputs| call.run(outputs, inputs))
     }
 
     /// The way that the tuner has found; `None` for the usual one.

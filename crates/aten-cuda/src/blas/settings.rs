@@ -34,10 +34,12 @@ pub enum Float32MatmulPrecision {
     Medium,
 }
 
-/// What products depend on besides their operands.
+/// What products depend on besides their operands, and what programs can ask for of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProductSettings {
     uses_tf32: bool,
+    precision: Fp32Precision,
+    legacy: Float32MatmulPrecision,
     fp16_reduction: ReducedPrecision,
     bf16_reduction: ReducedPrecision,
     fp16_accumulation: bool,
@@ -45,19 +47,21 @@ pub(crate) struct ProductSettings {
 }
 
 impl ProductSettings {
-    /// The settings as a number of eight bits, a different one for each.
-    pub(crate) fn bits(self) -> u8 {
-        let Self { uses_tf32, fp16_reduction, bf16_reduction, fp16_accumulation, library } = self;
-        let reduction = |of: ReducedPrecision| u8::from(of.is_reduced) | u8::from(of.may_split) << 1;
-        u8::from(uses_tf32)
-            | u8::from(fp16_accumulation) << 1
+    /// The settings as a number of twelve bits, a different one for each.
+    pub(crate) fn bits(self) -> u16 {
+        let Self { uses_tf32, precision, legacy, fp16_reduction, bf16_reduction, fp16_accumulation, library } = self;
+        let reduction = |of: ReducedPrecision| u16::from(of.is_reduced) | u16::from(of.may_split) << 1;
+        u16::from(uses_tf32)
+            | u16::from(fp16_accumulation) << 1
             | reduction(fp16_reduction) << 2
             | reduction(bf16_reduction) << 4
-            | (library as u8) << 6
+            | (library as u16) << 6
+            | (precision as u16) << 8
+            | (legacy as u16) << 10
     }
 
     /// Each setting and what it says, in words.
-    pub(crate) fn named(self) -> [(&'static str, String); 5] {
+    pub(crate) fn named(self) -> [(&'static str, String); 7] {
         let reduction = |of: ReducedPrecision| match (of.is_reduced, of.may_split) {
             (true, _) => "in 16 bits".to_owned(),
             (false, true) => "in 32 bits".to_owned(),
@@ -69,6 +73,8 @@ impl ProductSettings {
             ("the sum of parts of bf16 products", reduction(self.bf16_reduction)),
             ("the sum of f16 products", if self.fp16_accumulation { "in 16 bits" } else { "in 32 bits" }.to_owned()),
             ("the library of products", format!("{:?}", self.library)),
+            ("what was set for f32 products", format!("{:?}", self.precision)),
+            ("the precision that was asked of f32 products", format!("{:?}", self.legacy)),
         ]
     }
 }
@@ -77,6 +83,8 @@ impl ProductSettings {
 pub(crate) fn product_settings() -> ProductSettings {
     ProductSettings {
         uses_tf32: uses_tf32(),
+        precision: matmul_fp32_precision(),
+        legacy: legacy(),
         fp16_reduction: fp16_reduction(),
         bf16_reduction: bf16_reduction(),
         fp16_accumulation: allow_fp16_accumulation(),

@@ -5,7 +5,7 @@
 
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use c10_core::{PoolId, Runtime};
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ use super::graphed::{AsGraph, Graphed};
 use super::guard::{Guards, Key};
 use super::plan::Plan;
 use super::trace::{GraphBreak, Traced};
-use crate::base::error::Result;
+use crate::base::error::{Result, TensorError};
 use crate::storage::Storage;
 use crate::tensor::Tensor;
 
@@ -27,6 +27,8 @@ pub(super) struct Entry {
     signature: u128,
     /// What the function does, whatever the sizes.
     pub(super) structure: u64,
+    /// The numbers of its graph, until its family has taken note of them.
+    numbers: Mutex<Vec<u64>>,
     pub(super) plan: Arc<Plan>,
     pub(super) breaks: Vec<GraphBreak>,
     pub(super) earlier: Vec<Arc<Plan>>,
@@ -51,8 +53,8 @@ pub(super) enum Calls {
 /// A result of a call.
 #[derive(Clone, Debug)]
 enum Given {
-    /// Memory that the plan gives.
-    Made { wanted: usize, view: View },
+    /// Memory that the plan gives. The last result in it takes it over.
+    Made { wanted: usize, view: View, is_last: bool },
     /// An argument, or a view of its memory.
     Argument { argument: usize, view: View },
     /// A tensor that the function has kept.
@@ -69,16 +71,33 @@ impl Entry {
         if let Err(why) = &results {
             decided.get_or_init(|| Calls::Function(why));
         }
-        let (signature, plan) = (last.signature, last.plan);
+        let (signature, plan, numbers) = (last.signature, last.plan, Mutex::new(last.numbers));
         let (graphed, last_call) = (Mutex::default(), AtomicU64::new(0));
-        let entry =
-            Self { key, guards, signature, structure, plan, breaks, earlier, results, decided, graphed, last_call };
+        let entry = Self {
+            key,
+            guards,
+            signature,
+            structure,
+            numbers,
+            plan,
+            breaks,
+            earlier,
+            results,
+            decided,
+            graphed,
+            last_call,
+        };
         (entry, outputs)
     }
 
     /// How its calls run, where that is known.
     pub(super) fn decided(&self) -> Option<Calls> {
         self.decided.get().copied()
+    }
+
+    /// The numbers of its graph.
+    pub(super) fn numbers(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets the plan run from now on, unless something else was decided.
@@ -101,8 +120,8 @@ impl Entry {
     /// Runs the plan.
     pub(super) fn run(&self, runtime: &Runtime, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let arguments: SmallVec<[&Storage; 8]> = inputs.iter().map(|tensor| tensor.storage()).collect();
-        let made = self.plan.run(runtime, &arguments)?;
-        Ok(self.results(&made, inputs))
+        let mut made = self.plan.run(runtime, &arguments)?;
+        self.results(inputs, |wanted, is_last| if is_last { made[wanted].take() } else { made[wanted].clone() })
     }
 
     /// Runs it as a CUDA graph, where it can be one.
@@ -121,14 +140,14 @@ impl Entry {
         match &mut *graphed {
             AsGraph::Is(own) => {
                 own.run(inputs)?;
-                return Ok(self.results(&own.made, inputs));
+                return self.results(inputs, |wanted, _| own.made[wanted].clone());
             }
             AsGraph::Never(_) => {}
             // The arguments of a second call tell which of them lie where they are.
             AsGraph::Seen(before) => {
                 let mut own = Box::new(Graphed::new(&self.plan, inputs, &before.moving(inputs), pool)?);
                 own.run(inputs)?;
-                let results = self.results(&own.made, inputs);
+                let results = self.results(inputs, |wanted, _| own.made[wanted].clone())?;
                 *graphed = AsGraph::Is(own);
                 return Ok(results);
             }
@@ -141,13 +160,20 @@ impl Entry {
         self.run(runtime, inputs)
     }
 
-    fn results(&self, made: &[Storage], inputs: &[&Tensor]) -> Vec<Tensor> {
-        let results = self.results.as_deref().unwrap_or_default().iter().map(|given| match given {
-            Given::Made { wanted, view } => view.over(made[*wanted].clone()),
-            Given::Argument { argument, view } => view.over(inputs[*argument].storage().clone()),
-            Given::Captured(tensor) => tensor.clone(),
-        });
-        results.collect()
+    /// What a call returns. `made` gives memory by its number, and is told whether it is asked for it the last time.
+    fn results(&self, inputs: &[&Tensor], mut made: impl FnMut(usize, bool) -> Option<Storage>) -> Result<Vec<Tensor>> {
+        let given = self.results.as_deref().unwrap_or_default();
+        let mut results = Vec::with_capacity(given.len());
+        for given in given {
+            results.push(match given {
+                Given::Made { wanted, view, is_last } => {
+                    view.over(made(*wanted, *is_last).ok_or(TensorError::Abandoned)?)
+                }
+                Given::Argument { argument, view } => view.over(inputs[*argument].storage().clone()),
+                Given::Captured(tensor) => tensor.clone(),
+            });
+        }
+        Ok(results)
     }
 
     /// Notes a call.
@@ -177,22 +203,34 @@ fn given(traced: &Traced, inputs: &[Tensor]) -> std::result::Result<Vec<Given>, 
         let storage = tensor.storage();
         let argument = inputs.iter().position(|input| input.storage().is_same(storage));
         let made = storage.deferred().and_then(|own| wanted.iter().position(|other| Arc::ptr_eq(own, other)));
-        given.push(match (argument, made) {
+        let next = match (argument, made) {
             (Some(argument), _) => Given::Argument { argument, view: graph::view(argument, tensor) },
             (None, Some(wanted)) => {
-                is_used[wanted] = true;
-                Given::Made { wanted, view: graph::view(wanted, tensor) }
+                if std::mem::replace(&mut is_used[wanted], true) {
+                    one_more(&mut given, wanted);
+                }
+                Given::Made { wanted, view: graph::view(wanted, tensor), is_last: true }
             }
             (None, None) if storage.deferred().is_none() && storage.buffer().is_some() => {
                 Given::Captured(tensor.clone())
             }
             (None, None) => return Err("it returns memory that no operation has written"),
-        });
+        };
+        given.push(next);
     }
     if is_used.contains(&false) {
         return Err("it keeps tensors that it has made");
     }
     Ok(given)
+}
+
+/// Another result follows these in the same memory.
+fn one_more(given: &mut [Given], wanted: usize) {
+    for earlier in given {
+        if let Given::Made { wanted: other, is_last, .. } = earlier {
+            *is_last &= *other != wanted;
+        }
+    }
 }
 
 /// What a function does, whatever the sizes: its graphs, where they break, and what is returned.

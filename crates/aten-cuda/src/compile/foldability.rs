@@ -170,7 +170,9 @@ const GUARDED: &str = "\
 
 const NODES: &str = "\
     Event.record Event.wait ExternalStream.record_event ExternalStream.wait_event ExternalStream.wait_stream \
-    GradScaler.scale Stream.record_event Stream.wait_event Stream.wait_stream StreamContext _DeviceGuard _enter_autocast \
+    GradScaler.scale Stream.record_event Stream.wait_event Stream.wait_stream StreamContext _DeviceGuard \
+    _cuda_beginAllocateCurrentStreamToPool _cuda_beginAllocateCurrentThreadToPool _cuda_beginAllocateToPool \
+    _cuda_endAllocateToPool _enter_autocast \
     _exchange_device _exit_autocast _maybe_exchange_device _set_stream_by_id _sleep addmm autocast baddbmm bmm custom_bwd \
     custom_fwd device device_of mm sdp_kernel set_stream stream torch.autocast use_mem_pool";
 
@@ -179,8 +181,7 @@ const ENDING: &str = "\
     Event.synchronize ExternalStream.query ExternalStream.synchronize GdsFile.load_storage GdsFile.save_storage GradScaler._get_growth_tracker \
     GradScaler.get_scale GradScaler.state_dict GradScaler.step GradScaler.unscale_ GradScaler.update MemPool.snapshot \
     Stream.query Stream.synchronize _JittedFunction \
-    _cuda_beginAllocateCurrentStreamToPool _cuda_beginAllocateCurrentThreadToPool _cuda_beginAllocateToPool \
-    _cuda_endAllocateToPool _dump_snapshot _get_amdsmi_clock_rate _get_amdsmi_device_memory_used _get_amdsmi_memory_usage \
+    _dump_snapshot _get_amdsmi_clock_rate _get_amdsmi_device_memory_used _get_amdsmi_memory_usage \
     _get_amdsmi_power_draw _get_amdsmi_temperature _get_amdsmi_utilization _get_rng_state_offset _save_memory_usage \
     _save_segment_usage _segments _set_allocator_settings _set_rng_state_offset _snapshot \
     allow_fp16_bf16_reduction_math_sdp broadcast broadcast_coalesced caching_allocator_alloc caching_allocator_delete \

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::graph::{Graph, Node, NodeId, SlotId, View};
 use super::map::Map;
 use crate::base::shape;
-use crate::launch::record::Recorded;
+use crate::launch::record::{Beyond, Recorded};
 
 /// Operations that a kernel holds at most.
 const MOST_NODES: usize = 48;
@@ -599,7 +599,8 @@ fn live(graph: &Graph) -> Vec<bool> {
         let seen = |slot: usize| {
             graph.is_result(slot) || graph.slots[slot].readers.iter().any(|&reader| reader != at && live[reader])
         };
-        live[at] = matches!(node.work, Recorded::Call { .. }) || node.outputs.iter().any(|output| seen(output.slot));
+        let does_more = matches!(node.work, Recorded::Call { beyond: Beyond::State | Beyond::Streams, .. });
+        live[at] = does_more || node.outputs.iter().any(|output| seen(output.slot));
     }
     live
 }

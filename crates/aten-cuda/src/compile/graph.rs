@@ -168,6 +168,26 @@ impl Graph {
         hasher.finish()
     }
 
+    /// What graphs of one structure may have others of: sizes, strides, offsets, and numbers that operations are given. Such
+    /// graphs have as many.
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        for node in &self.nodes {
+            for view in node.views() {
+                numbers.extend(view.sizes.iter().chain(&view.strides).map(|number| number.cast_unsigned()));
+                numbers.push(view.offset.cast_unsigned());
+            }
+            match &node.work {
+                Recorded::Elements { scalars, sizes, .. } => {
+                    numbers.extend(scalars.iter().copied().chain(sizes.iter().map(|size| size.cast_unsigned())));
+                }
+                Recorded::Rows { scalars, .. } => numbers.extend(scalars),
+                Recorded::Call { detail, .. } => numbers.extend(detail),
+            }
+        }
+        numbers
+    }
+
     /// Leaves nodes out, and finds out anew who reads and writes each slot.
     pub(super) fn leave_out(&mut self, nodes: &[NodeId]) {
         let mut at = 0..;

@@ -13,7 +13,8 @@ use std::ops::Range;
 use c10_core::{CUDAGraph, CaptureMode, PoolId, Runtime, Stream};
 use smallvec::SmallVec;
 
-use super::plan::{Made, Plan};
+use super::layout::Made;
+use super::plan::Plan;
 use crate::base::error::Result;
 use crate::base::shape;
 use crate::storage::Storage;

@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use c10_core::{Device, DeviceIndex, DeviceType, Runtime};
 use smallvec::SmallVec;
 
-use crate::attention::SdpKernels;
+use crate::attention::{AttentionSettings, SdpKernels};
 use crate::autocast::AutocastState;
 use crate::base::dtype::DType;
 use crate::base::error::Result;
@@ -52,7 +52,7 @@ pub(super) struct Switches {
     stream: i64,
     deterministic: u8,
     products: ProductSettings,
-    attention: SdpKernels,
+    attention: AttentionSettings,
     autocast: AutocastState,
 }
 
@@ -237,7 +237,7 @@ impl Guards {
 fn stream_of(runtime: &Runtime, arguments: &[&Tensor], switches: &Switches) -> Result<i64> {
     match arguments.iter().find_map(|tensor| tensor.device().index) {
         Some(device) if device == switches.device => Ok(switches.stream),
-        Some(device) => Ok(runtime.streams().current(device)?.stream_id().0),
+        Some(device) => Ok(runtime.streams().current_id(device)?.0),
         None => Ok(0),
     }
 }
@@ -295,10 +295,10 @@ impl Switches {
         let device = runtime.current_device()?;
         Ok(Self {
             device,
-            stream: runtime.streams().current(device)?.stream_id().0,
+            stream: runtime.streams().current_id(device)?.0,
             deterministic: deterministic::settings(),
             products: blas::product_settings(),
-            attention: SdpKernels::of(runtime),
+            attention: AttentionSettings::of(runtime),
             autocast: AutocastState::current(),
         })
     }
@@ -306,7 +306,8 @@ impl Switches {
     /// Everything but the stream.
     fn packed(&self) -> i64 {
         let Self { device, stream: _, deterministic, products, attention, autocast } = *self;
-        let SdpKernels { enable_flash, enable_math, enable_mem_efficient, enable_cudnn } = attention;
+        let AttentionSettings { kernels, half_sums } = attention;
+        let SdpKernels { enable_flash, enable_math, enable_mem_efficient, enable_cudnn } = kernels;
         let kernels = [enable_flash, enable_math, enable_mem_efficient, enable_cudnn];
         let kernels = kernels.into_iter().fold(0, |bits, is_on| bits << 1 | i64::from(is_on));
         let AutocastState { cuda, cpu, cache_enabled } = autocast;
@@ -314,11 +315,12 @@ impl Switches {
         let device = i64::from(device & 0xff);
         device
             | i64::from(deterministic) << 8
-            | i64::from(products.bits()) << 16
             | kernels << 24
             | i64::from(cache_enabled) << 28
+            | i64::from(half_sums) << 29
             | dtype(cuda) << 32
             | dtype(cpu) << 40
+            | i64::from(products.bits()) << 48
     }
 
     fn failure(&self, now: &Self) -> Option<GuardFailure> {
@@ -330,7 +332,7 @@ impl Switches {
     fn named(&self) -> Vec<(&'static str, String)> {
         let on = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
         let cast = |dtype: Option<DType>| dtype.map_or_else(|| "off".to_owned(), |dtype| format!("to {dtype}"));
-        let SdpKernels { enable_flash, enable_math, enable_mem_efficient, enable_cudnn } = self.attention;
+        let SdpKernels { enable_flash, enable_math, enable_mem_efficient, enable_cudnn } = self.attention.kernels;
         let own = [
             ("the current device", self.device.to_string()),
             ("the current stream", stream_name(self.stream)),
@@ -342,6 +344,7 @@ impl Switches {
             ("attention made of operations", on(enable_math)),
             ("the memory-efficient kernel of attention", on(enable_mem_efficient)),
             ("cuDNN's kernel of attention", on(enable_cudnn)),
+            ("attention in 16 bits", on(self.attention.half_sums)),
         ];
         own.into_iter().chain(self.products.named()).collect()
     }

@@ -1,7 +1,8 @@
-//! One block for everything that lives between two kernels.
+//! One block for everything that lives between two kernels, and what of it lies in the memory of results instead.
 //!
 //! **Invariants:** two results that are there at the same time share no byte. The block is at least as long as what is
-//! there at the worst moment; how much longer it is, [`Arena`] says.
+//! there at the worst moment; how much longer it is, [`Arena`] says. What lies in the memory of a result is not there any
+//! more when that is first written.
 
 /// What has to be somewhere from one step to another, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +10,14 @@ pub(super) struct Need {
     pub(super) bytes: usize,
     pub(super) first: usize,
     pub(super) last: usize,
+}
+
+/// The memory of a result of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lodging {
+    pub(super) bytes: usize,
+    /// The first step that uses it. Before that the memory may hold something else.
+    pub(super) first: usize,
 }
 
 /// Where everything is.
@@ -23,7 +32,7 @@ pub(super) struct Arena {
 }
 
 /// What the first byte of each need lies at a multiple of.
-const ALIGNMENT: usize = 512;
+pub(super) const ALIGNMENT: usize = 512;
 
 /// Pairs of needs that are compared in the search for a shorter block: a few milliseconds.
 const COMPARISONS: usize = 1_500_000;
@@ -63,6 +72,52 @@ impl Arena {
     }
 }
 
+/// Finds needs a place in the memory of results that are not there yet: the largest first, each in the smallest result that
+/// has room. The answer has for each need the result and the first byte in it, where there is one.
+pub(super) fn lodge(lodgings: &[Lodging], needs: &[Need]) -> Vec<Option<(usize, usize)>> {
+    let mut places: Vec<Option<(usize, usize)>> = vec![None; needs.len()];
+    if lodgings.len().saturating_mul(needs.len()) > COMPARISONS {
+        return places;
+    }
+    let mut order: Vec<usize> = (0..needs.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(needs[at].bytes));
+    let mut smallest: Vec<usize> = (0..lodgings.len()).collect();
+    smallest.sort_by_key(|&at| lodgings[at].bytes);
+    let mut guests: Vec<Vec<usize>> = vec![Vec::new(); lodgings.len()];
+    for at in order {
+        let need = Need { bytes: needs[at].bytes.next_multiple_of(ALIGNMENT), ..needs[at] };
+        let fitting = smallest.iter().filter(|&&to| lodgings[to].first > need.last && lodgings[to].bytes >= need.bytes);
+        for &to in fitting {
+            let beside = guests[to].iter().map(|&guest| {
+                let start = places[guest].map_or(0, |(_, start)| start);
+                (Need { bytes: needs[guest].bytes.next_multiple_of(ALIGNMENT), ..needs[guest] }, start)
+            });
+            let start = lowest(&need, beside);
+            if start + need.bytes <= lodgings[to].bytes {
+                places[at] = Some((to, start));
+                guests[to].push(at);
+                break;
+            }
+        }
+    }
+    places
+}
+
+/// The lowest place for a need beside others that have one.
+fn lowest(need: &Need, placed: impl Iterator<Item = (Need, usize)>) -> usize {
+    let at_once = placed.filter(|(other, _)| other.first <= need.last && need.first <= other.last);
+    let mut taken: Vec<(usize, usize)> = at_once.map(|(other, start)| (start, start + other.bytes)).collect();
+    taken.sort_unstable();
+    let mut start = 0;
+    for (from, to) in taken {
+        if start + need.bytes <= from {
+            break;
+        }
+        start = start.max(to);
+    }
+    start
+}
+
 /// Tries orders near the best known one while the block is longer than it has to be: something that reaches its end goes
 /// before others, and up to two more change places. Ties are taken too, since several moves may be needed to gain anything.
 fn shortened(needs: &[Need], first: Arena, mut order: Vec<usize>) -> Arena {
@@ -99,8 +154,8 @@ fn shortened(needs: &[Need], first: Arena, mut order: Vec<usize>) -> Arena {
     best
 }
 
-/// The most bytes that are there at once.
-fn bound(needs: &[Need]) -> usize {
+/// The most bytes that are there at once: no memory for the needs can be less.
+pub(super) fn bound(needs: &[Need]) -> usize {
     let steps = needs.iter().map(|need| need.last + 1).max().unwrap_or(0);
     let mut changes = vec![0_isize; steps + 1];
     for need in needs {
@@ -121,19 +176,7 @@ fn place(needs: &[Need], order: &[usize], bound: usize) -> Arena {
     let mut bytes = 0;
     for &at in order {
         let need = needs[at];
-        let mut taken: Vec<(usize, usize)> = placed
-            .iter()
-            .filter(|&&other| needs[other].first <= need.last && need.first <= needs[other].last)
-            .map(|&other| (offsets[other], offsets[other] + needs[other].bytes))
-            .collect();
-        taken.sort_unstable();
-        let mut start = 0;
-        for (from, to) in taken {
-            if start + need.bytes <= from {
-                break;
-            }
-            start = start.max(to);
-        }
+        let start = lowest(&need, placed.iter().map(|&other| (needs[other], offsets[other])));
         offsets[at] = start;
         bytes = bytes.max(start + need.bytes);
         placed.push(at);
@@ -173,6 +216,15 @@ mod tests {
             }
         }
         assert!(bytes * 100 <= bound * 102, "{bytes} bytes where {bound} are needed");
+    }
+
+    #[test]
+    fn guests_of_a_result_are_gone_before_it_is_written() {
+        // The second result is long enough for the first two needs, one after another, and written after them.
+        let lodgings = [Lodging { bytes: 512, first: 9 }, Lodging { bytes: 4096, first: 3 }];
+        let need = |bytes, first, last| Need { bytes, first, last };
+        let needs = [need(4096, 0, 1), need(4000, 2, 2), need(4096, 2, 3), need(100, 1, 8), need(600, 1, 2)];
+        assert_eq!(lodge(&lodgings, &needs), [Some((1, 0)), Some((1, 0)), None, Some((0, 0)), None]);
     }
 
     #[test]

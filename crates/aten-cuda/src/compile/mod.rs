@@ -28,7 +28,7 @@
 //! # Layers
 //! From the lowest up: `graph` (records as nodes and slots), `map` (index maps), `fuse` (what becomes one kernel), `copies`
 //! (what products read where it lay), `epilogue` (what they take along),
-//! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `plan` (ready to run), `graphed`
+//! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `layout` (which memory when), `plan` (ready to run), `graphed`
 //! (as a CUDA graph), `foldability` (what ends a graph), `guard` (what a program takes for granted), `trace` (from a
 //! function to plans), `entry` (what calls that are alike run), `programs` (which entry a call has), `report` (what came of
 //! it), `picture` (the same as DOT and HTML), this file (compiled functions).
@@ -42,6 +42,7 @@ mod fuse;
 mod graph;
 mod graphed;
 mod guard;
+mod layout;
 mod lower;
 mod map;
 mod memory;

@@ -110,8 +110,8 @@ fn html(report: &Report, to: &mut String) -> fmt::Result {
         let (moved, unfused) = (program.moved(), program.unfused);
         writeln!(
             to,
-            "they move {moved} bytes instead of {unfused}. Between them live {} bytes.</p>",
-            program.arena_bytes
+            "they move {moved} bytes instead of {unfused}. A call has at most {} bytes at once.</p>",
+            program.peak_bytes
         )?;
         table(program, to)?;
         let kept = program.kept.iter().map(|(name, kept)| format!("{name}: {kept}"));
@@ -156,7 +156,8 @@ mod tests {
     use super::*;
 
     fn kernel(name: &'static str, inputs: Vec<usize>, outputs: Vec<usize>) -> KernelReport {
-        KernelReport { operations: vec![name], read: 8, written: 8, unfused: 16, inputs, outputs, is_call: false }
+        let operations = vec![name];
+        KernelReport { operations, read: 8, written: 8, unfused: 16, inputs, outputs, is_call: false, launches: 1 }
     }
 
     #[test]
@@ -174,6 +175,8 @@ mod tests {
             epilogues: Vec::new(),
             arena_bytes: 0,
             arena_bound: 0,
+            peak_bytes: 0,
+            peak_bound: 0,
             not_graphed: None,
             called: Some("it <keeps> things"),
         };

@@ -1,4 +1,4 @@
-//! A graph that is ready to run: kernels with their operands, and where each operand is.
+//! A graph that is ready to run: kernels with their operands.
 //!
 //! **Invariants:** a plan holds no memory but what the traced function had kept. It runs its steps in their order, each on
 //! the stream that it was traced on, where steps of the stream of the call follow the call.
@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use c10_core::{Device, DeviceBuffer, Runtime, Stream};
+use c10_core::{DeviceBuffer, Runtime, Stream};
 use kernel_ir::Program;
 use kernel_ir::reduce::Reduction;
 use smallvec::SmallVec;
@@ -16,27 +16,20 @@ use super::epilogue::{self, EpilogueReport};
 use super::expression::Expression;
 use super::fuse::{Fusion, Kept};
 use super::graph::{Graph, Home, NodeId, SlotId, View};
+use super::layout::{Layout, Made, Place, Uses};
 use super::lower::{self, Body, Lowered};
-use super::memory::{Arena, Need};
 use crate::base::error::{Result, TensorError};
-use crate::launch::record::{CallFn, Recorded};
+use crate::launch::record::{Beyond, CallFn, Recorded};
 use crate::launch::rows::{self, RowWork};
 use crate::launch::{self, Keeps, Prepared, ProgramKey, Work};
 use crate::storage::Storage;
-use crate::storage::deferred::Source;
 use crate::tensor::Tensor;
 
 /// A program that is ready to run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(super) steps: Vec<Step>,
-    places: Vec<Place>,
-    /// The block of what lives between steps, for each device.
-    pub(super) arenas: Vec<(Device, Arena)>,
-    /// New memory of each run, that which is wanted outside first.
-    new: Vec<New>,
-    /// How much of it is wanted outside.
-    wanted: usize,
+    pub(super) layout: Layout,
     /// The slots of others' memory that it writes.
     pub(super) written: Vec<SlotId>,
     pub(super) nodes: usize,
@@ -62,8 +55,20 @@ pub(super) struct Step {
     pub(super) names: Vec<&'static str>,
     /// Bytes that they would move one after another.
     pub(super) unfused: i64,
-    /// Its launch, once that was worked out; `None` where it is worked out each time.
+    /// Its launches, once those were worked out; `None` where they are worked out each time.
     prepared: OnceLock<Option<Box<Prepared>>>,
+}
+
+impl Step {
+    /// The slots that it uses, and whether it does so on another stream than that of the call.
+    fn uses(&self) -> Uses<'_> {
+        Uses { views: [&self.outputs, &self.inputs], is_elsewhere: self.stream.is_some() }
+    }
+
+    /// How many launches are kept ready.
+    pub(super) fn launches(&self) -> usize {
+        self.prepared.get().and_then(Option::as_ref).map_or(0, |prepared| prepared.len())
+    }
 }
 
 pub(super) enum StepWork {
@@ -87,6 +92,7 @@ pub(super) enum StepWork {
     },
     Call {
         run: Arc<CallFn>,
+        beyond: Beyond,
     },
 }
 
@@ -98,46 +104,6 @@ impl std::fmt::Debug for StepWork {
             Self::Rows { dims, .. } => write!(f, "Rows({dims:?})"),
             Self::Call { .. } => write!(f, "Call"),
         }
-    }
-}
-
-/// Where the memory of a slot is in a run.
-#[derive(Clone, Debug)]
-enum Place {
-    Input(usize),
-    Captured(Storage),
-    /// New memory of each run, by its number.
-    New(usize),
-    /// A part of the block of a device.
-    Arena {
-        block: usize,
-        offset: usize,
-    },
-    /// No step uses it.
-    Nowhere,
-}
-
-/// Memory that each run asks for.
-#[derive(Debug)]
-struct New {
-    bytes: usize,
-    device: Device,
-    /// Where it comes from, if not from where the call takes its memory.
-    source: Option<Source>,
-}
-
-impl New {
-    /// That of a slot of the trace's own, in a call on a stream.
-    fn of(home: &Home, stream: &Stream) -> Option<Self> {
-        let Home::Made { bytes, device, source } = home else { return None };
-        // Memory of another stream is reused in the order of that one.
-        let source = Some(source.clone()).filter(|own| own.stream != *stream || own.pool.is_some());
-        Some(Self { bytes: *bytes, device: *device, source })
-    }
-
-    fn make(&self) -> Result<Storage> {
-        let new = || Storage::new(self.bytes, self.device);
-        self.source.as_ref().map_or_else(new, |source| source.memory(new))
     }
 }
 
@@ -156,8 +122,8 @@ impl Plan {
         for kernel in &fusion.kernels {
             steps.extend(steps_of(graph, fusion, kernel, stream));
         }
-        let Layout { places, new, arenas } = Layout::new(graph, &steps, stream);
-        let wanted = graph.slots.iter().filter(|slot| slot.wanted.is_some()).count();
+        let uses: Vec<Uses<'_>> = steps.iter().map(Step::uses).collect();
+        let layout = Layout::new(graph, &uses, stream);
         let is_others = |slot: &SlotId| {
             let slot = &graph.slots[*slot];
             !matches!(slot.home, Home::Made { .. }) && !slot.writers.is_empty()
@@ -170,7 +136,7 @@ impl Plan {
         let (slots, copies, epilogues) = (graph.slots.len(), Vec::new(), Vec::new());
         let devices: HashSet<_> = graph.nodes.iter().map(|node| node.stream.device_index()).collect();
         let devices = devices.len();
-        Self { steps, places, arenas, new, wanted, written, nodes, devices, unfused, slots, kept, copies, epilogues }
+        Self { steps, layout, written, nodes, devices, unfused, slots, kept, copies, epilogues }
     }
 
     /// Why the plan cannot be a CUDA graph, where it cannot.
@@ -181,59 +147,59 @@ impl Plan {
         if self.steps.iter().any(|step| step.stream.is_some()) {
             return Some("it uses several streams");
         }
-        let orders = |step: &Step| step.names == ["record_stream"] || step.outputs.len() + step.inputs.len() == 0;
-        if self.steps.iter().any(orders) {
+        if self.steps.iter().any(|step| matches!(step.work, StepWork::Call { beyond: Beyond::Streams, .. })) {
             return Some("it orders streams");
         }
-        if self.new.iter().any(|new| new.source.is_some()) {
+        if self.layout.has_sources() {
             return Some("it uses a memory pool");
         }
         let is_host = |place: &Place| matches!(place, Place::Captured(storage) if storage.present().is_none());
-        if self.places.iter().any(is_host) {
+        if self.layout.places.iter().any(is_host) {
             return Some("it uses memory of the host");
         }
         None
     }
 
     /// Runs the plan over the storages of the arguments. The answer is the memory of each wanted slot, in their order.
-    pub(crate) fn run(&self, runtime: &Runtime, arguments: &[&Storage]) -> Result<Made> {
-        let (mut blocks, mut made) = (Made::new(), Made::new());
-        for (device, arena) in &self.arenas {
+    pub(super) fn run(&self, runtime: &Runtime, arguments: &[&Storage]) -> Result<Made> {
+        let mut blocks: SmallVec<[Storage; 2]> = SmallVec::new();
+        for (device, arena) in &self.layout.arenas {
             blocks.push(Storage::new(arena.bytes, *device)?);
         }
-        for new in &self.new {
-            made.push(new.make()?);
-        }
+        let mut made = self.layout.begin()?;
         let bound = Bound { plan: self, arguments, blocks: &blocks, made: &made };
         for &slot in &self.written {
             bound.place(slot).into_iter().for_each(|(storage, _)| storage.note_write());
         }
-        for step in &self.steps {
-            bound.step(runtime, step)?;
+        if self.layout.is_there_throughout() {
+            self.steps.iter().try_for_each(|step| bound.step(runtime, step))?;
+        } else {
+            for (at, step) in self.steps.iter().enumerate() {
+                self.layout.before(at, &mut made)?;
+                Bound { plan: self, arguments, blocks: &blocks, made: &made }.step(runtime, step)?;
+                self.layout.after(at, &mut made);
+            }
         }
-        made.truncate(self.wanted);
+        made.truncate(self.layout.wanted);
         Ok(made)
     }
 }
-
-/// Memory that a run has made.
-pub(crate) type Made = SmallVec<[Storage; 4]>;
 
 /// A run of a plan.
 struct Bound<'a> {
     plan: &'a Plan,
     arguments: &'a [&'a Storage],
     blocks: &'a [Storage],
-    made: &'a [Storage],
+    made: &'a [Option<Storage>],
 }
 
 impl Bound<'_> {
     /// The memory of a slot, and where in it the slot begins.
     fn place(&self, slot: SlotId) -> Option<(&Storage, usize)> {
-        match &self.plan.places[slot] {
+        match &self.plan.layout.places[slot] {
             Place::Input(at) => self.arguments.get(*at).map(|storage| (*storage, 0)),
             Place::Captured(storage) => Some((storage, 0)),
-            Place::New(number) => self.made.get(*number).map(|storage| (storage, 0)),
+            Place::New { number, offset } => Some((self.made.get(*number)?.as_ref()?, *offset)),
             Place::Arena { block, offset } => self.blocks.get(*block).map(|storage| (storage, *offset)),
             Place::Nowhere => None,
         }
@@ -282,7 +248,7 @@ impl Bound<'_> {
                 let work = RowWork { key: *key, reduction, outputs: &to, inputs: &from, dims, scalars };
                 rows::run_keeping(&work, keeps)?
             }
-            StepWork::Call { run } => {
+            StepWork::Call { run, .. } => {
                 run(&outputs, &inputs)?;
                 None
             }
@@ -383,12 +349,14 @@ fn alone(graph: &Graph, node: NodeId, stream: &Stream) -> Step {
     let own = &graph.nodes[node];
     let work = match own.work.clone() {
         // Its call finds the kernel that turns tiles around.
-        Recorded::Elements { .. } if copies::turns_around(own) => StepWork::Call { run: Arc::new(copied) },
+        Recorded::Elements { .. } if copies::turns_around(own) => {
+            StepWork::Call { run: Arc::new(copied), beyond: Beyond::Nothing }
+        }
         Recorded::Elements { key, program, scalars, sizes } => {
             StepWork::Elements { key, program, scalars, sizes: sizes.to_vec() }
         }
         Recorded::Rows { key, reduction, scalars, dims } => StepWork::Rows { key, reduction, scalars, dims },
-        Recorded::Call { run, .. } => StepWork::Call { run },
+        Recorded::Call { run, beyond, .. } => StepWork::Call { run, beyond },
     };
     let (outputs, inputs) = (own.outputs.to_vec(), own.inputs.to_vec());
     Step {
@@ -433,76 +401,4 @@ fn keyed<T: Eq + std::hash::Hash>(known: &Known<T>, name: &'static str, program:
     let next = known.len() as u64;
     let number = *known.entry(Arc::clone(&program)).or_insert(next);
     (ProgramKey::fused(name, number), program)
-}
-
-/// What a step does to a slot over time.
-#[derive(Clone, Copy, Default)]
-struct Life {
-    /// The first and the last step that use it.
-    steps: Option<(usize, usize)>,
-    /// Whether one of them is on another stream than that of the call. Two streams share no block: only the order of one of
-    /// them tells when memory is free again.
-    is_shared: bool,
-}
-
-fn lives(graph: &Graph, steps: &[Step]) -> Vec<Life> {
-    let mut lives = vec![Life::default(); graph.slots.len()];
-    for (at, step) in steps.iter().enumerate() {
-        for view in step.outputs.iter().chain(&step.inputs) {
-            let life = &mut lives[view.slot];
-            life.steps = Some((life.steps.map_or(at, |(first, _)| first), at));
-            life.is_shared |= step.stream.is_some();
-        }
-    }
-    lives
-}
-
-/// Where slots are, the new memory of each run, and the blocks of what lives between steps.
-struct Layout {
-    places: Vec<Place>,
-    new: Vec<New>,
-    arenas: Vec<(Device, Arena)>,
-}
-
-impl Layout {
-    fn new(graph: &Graph, steps: &[Step], stream: &Stream) -> Self {
-        let mut layout = Self { places: Vec::with_capacity(graph.slots.len()), new: Vec::new(), arenas: Vec::new() };
-        // What is wanted comes first.
-        let wanted = graph.slots.iter().filter(|slot| slot.wanted.is_some());
-        layout.new.extend(wanted.filter_map(|slot| New::of(&slot.home, stream)));
-        let mut next_wanted = 0..layout.new.len();
-        let mut needs: Vec<(Device, Vec<(SlotId, Need)>)> = Vec::new();
-        for (at, (slot, life)) in graph.slots.iter().zip(lives(graph, steps)).enumerate() {
-            layout.places.push(match (&slot.home, life.steps) {
-                (Home::Input(argument), _) => Place::Input(*argument),
-                (Home::Captured(storage), _) => Place::Captured(storage.clone()),
-                (Home::Made { .. }, _) if slot.wanted.is_some() => {
-                    next_wanted.next().map_or(Place::Nowhere, Place::New)
-                }
-                (Home::Made { .. }, None) => Place::Nowhere,
-                (Home::Made { source, .. }, Some(_)) if life.is_shared || source.pool.is_some() => {
-                    layout.new.extend(New::of(&slot.home, stream));
-                    Place::New(layout.new.len() - 1)
-                }
-                (Home::Made { bytes, device, .. }, Some((first, last))) => {
-                    let need = Need { bytes: *bytes, first, last };
-                    match needs.iter_mut().find(|(known, _)| known == device) {
-                        Some((_, needs)) => needs.push((at, need)),
-                        None => needs.push((*device, vec![(at, need)])),
-                    }
-                    Place::Nowhere
-                }
-            });
-        }
-        needs.into_iter().for_each(|(device, needs)| layout.add_arena(device, &needs));
-        layout
-    }
-
-    fn add_arena(&mut self, device: Device, needs: &[(SlotId, Need)]) {
-        let arena = Arena::new(&needs.iter().map(|(_, need)| *need).collect::<Vec<_>>());
-        for ((slot, _), &offset) in needs.iter().zip(&arena.offsets) {
-            self.places[*slot] = Place::Arena { block: self.arenas.len(), offset };
-        }
-        self.arenas.push((device, arena));
-    }
 }

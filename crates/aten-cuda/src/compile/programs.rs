@@ -18,7 +18,9 @@ use super::guard::{Call, GuardFailure, Guards, Key};
 /// Shapes of a program that are kept.
 const MOST_SHAPES: usize = 64;
 
-/// Shapes of which two traces have been the same, after which one trace is enough for a further one.
+/// Shapes of which two traces have been the same, after which one trace is enough for a further one. It has to have the
+/// numbers that all of them have alike, such as a factor that does not follow from sizes. If it has others, they may come of
+/// something that changes from call to call, and only a second trace can tell.
 const ENOUGH_PROVEN: usize = 2;
 
 /// The programs of a function.
@@ -45,6 +47,9 @@ pub(super) struct Family {
     pub(super) recompiled: Vec<GuardFailure>,
     /// Calls with arguments like its own that did something else, when there could be no more programs.
     strangers: usize,
+    /// The numbers of its graph that all shapes have alike whose plan runs; nothing where they have different ones. Empty
+    /// before the first.
+    alike: Vec<Option<u64>>,
 }
 
 impl Programs {
@@ -92,7 +97,13 @@ impl Programs {
             None => {
                 let others = self.families.iter().map(Family::first);
                 let recompiled = others.filter_map(|other| other.guards.failure(&entry.guards)).collect();
-                self.families.push(Family { shapes: vec![entry], traced: 1, recompiled, strangers: 0 });
+                self.families.push(Family {
+                    shapes: vec![entry],
+                    traced: 1,
+                    recompiled,
+                    strangers: 0,
+                    alike: Vec::new(),
+                });
                 None
             }
         }
@@ -116,10 +127,30 @@ impl Family {
         first.structure == entry.structure && first.guards.is_like(&entry.guards)
     }
 
+    /// Takes note of the numbers of shapes whose plan runs. The answer is how many such shapes there are.
+    fn learn(&mut self) -> usize {
+        let proven: Vec<&Arc<Entry>> =
+            self.shapes.iter().filter(|shape| shape.decided() == Some(Calls::Plan)).collect();
+        for shape in &proven {
+            let numbers = std::mem::take(&mut *shape.numbers());
+            if self.alike.is_empty() {
+                self.alike = numbers.into_iter().map(Some).collect();
+            } else {
+                let pairs = self.alike.iter_mut().zip(numbers);
+                pairs.filter(|(alike, number)| **alike != Some(*number)).for_each(|(alike, _)| *alike = None);
+            }
+        }
+        proven.len()
+    }
+
+    fn has_what_is_alike(&self, numbers: &[u64]) -> bool {
+        let mut pairs = self.alike.iter().zip(numbers);
+        self.alike.len() == numbers.len() && pairs.all(|(alike, number)| alike.is_none_or(|alike| alike == *number))
+    }
+
     /// Adds a shape. The one that goes for it is returned.
     fn add(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
-        let proven = self.shapes.iter().filter(|shape| shape.decided() == Some(Calls::Plan)).count();
-        if proven >= ENOUGH_PROVEN {
+        if self.learn() >= ENOUGH_PROVEN && self.has_what_is_alike(&entry.numbers()) {
             entry.trust();
         }
         self.shapes.push(entry);

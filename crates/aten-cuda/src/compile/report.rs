@@ -52,6 +52,11 @@ pub struct ProgramReport {
     pub arena_bytes: usize,
     /// The shortest that such a block can be.
     pub arena_bound: usize,
+    /// The most bytes that a call has taken at once, results among them; what kernels and calls take for themselves does not
+    /// count. Of a function whose graph breaks, those of the graph that takes most.
+    pub peak_bytes: usize,
+    /// The least that any order of taking and giving back could do with: what is there at the worst moment.
+    pub peak_bound: usize,
     /// Why it is no CUDA graph, where one was asked for.
     pub not_graphed: Option<&'static str>,
     /// Why the function is called each time, where it is.
@@ -76,6 +81,9 @@ pub struct KernelReport {
     pub outputs: Vec<usize>,
     /// Whether it is a call of something that was not generated.
     pub is_call: bool,
+    /// How many launches of it are kept ready from call to call: two where few long rows are split up. 0 for what is worked
+    /// out in each call, as calls are, and before the first call.
+    pub launches: usize,
 }
 
 pub(super) fn report(programs: &Programs) -> Report {
@@ -97,8 +105,10 @@ fn program(family: &Family) -> ProgramReport {
         kept: plans().flat_map(kept).collect(),
         copies: plans().flat_map(|plan| plan.copies.clone()).collect(),
         epilogues: plans().flat_map(|plan| plan.epilogues.clone()).collect(),
-        arena_bytes: plans().flat_map(|plan| &plan.arenas).map(|(_, arena)| arena.bytes).sum(),
-        arena_bound: plans().flat_map(|plan| &plan.arenas).map(|(_, arena)| arena.bound).sum(),
+        arena_bytes: plans().flat_map(|plan| &plan.layout.arenas).map(|(_, arena)| arena.bytes).sum(),
+        arena_bound: plans().flat_map(|plan| &plan.layout.arenas).map(|(_, arena)| arena.bound).sum(),
+        peak_bytes: plans().map(|plan| plan.layout.peak).max().unwrap_or(0),
+        peak_bound: plans().map(|plan| plan.layout.peak_bound).max().unwrap_or(0),
         not_graphed: entry.not_graphed(),
         called: match entry.decided() {
             Some(Calls::Function(why)) => Some(why),
@@ -134,6 +144,7 @@ fn kernel(step: &Step, before: usize) -> KernelReport {
         inputs: slots(&step.inputs),
         outputs: slots(&step.outputs),
         is_call: matches!(step.work, StepWork::Call { .. }),
+        launches: step.launches(),
     }
 }
 

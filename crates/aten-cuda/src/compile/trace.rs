@@ -98,6 +98,8 @@ pub(super) struct Traced {
 pub(super) struct Segment {
     pub(super) signature: u128,
     structure: u64,
+    /// The numbers that it shares with graphs of its structure or not.
+    pub(super) numbers: Vec<u64>,
     pub(super) plan: Arc<Plan>,
     pub(super) wanted: Vec<Arc<Deferred>>,
 }
@@ -143,7 +145,7 @@ impl State {
         let is_shared = self.name_made(&mut records);
         let graph = Graph::new(records, &arguments);
         let (signature, structure) = (graph.signature(), graph.structure());
-        let wanted = graph.wanted();
+        let (wanted, numbers) = (graph.wanted(), graph.numbers());
         let make = || {
             let _span = tracing::debug_span!("compile_graph", operations = graph.nodes.len()).entered();
             Plan::of(graph, self.plans.keeps_wide, &self.stream)
@@ -151,11 +153,11 @@ impl State {
         let plan = if is_shared { Arc::new(make()) } else { self.plans.get(signature, make) };
         let arguments: SmallVec<[&Storage; 8]> = arguments.iter().collect();
         for (deferred, storage) in wanted.iter().zip(Runtime::with_current(|runtime| plan.run(runtime, &arguments))?) {
-            if let Some(buffer) = storage.buffer() {
+            if let Some(buffer) = storage.as_ref().and_then(Storage::buffer) {
                 deferred.fill(buffer.clone());
             }
         }
-        Ok(Segment { signature, structure, plan, wanted })
+        Ok(Segment { signature, structure, numbers, plan, wanted })
     }
 
     /// Numbers what the trace has made and nobody else has in the order of its first use, so that another trace that makes

@@ -213,7 +213,9 @@ pub(super) fn transform(input: &Tensor, out: &Tensor, length: i64, kind: Kind) -
         transform(input, out, length, kind)
     };
     // Without a library the call fails where it is made.
-    if record::is_on() && Runtime::with_current(find).is_ok() && record::call("fft", (&[out], &[input]), detail, again)?
+    if record::is_on()
+        && Runtime::with_current(find).is_ok()
+        && record::pure_call("fft", (&[out], &[input]), detail, again)?
     {
         return Ok(());
     }

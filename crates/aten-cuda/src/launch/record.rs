@@ -46,7 +46,18 @@ pub(crate) enum Recorded {
     /// A reduction of rows.
     Rows { key: ProgramKey, reduction: Arc<Reduction>, scalars: Vec<u64>, dims: Vec<usize> },
     /// Anything else, by a function of the outputs and the inputs. `detail` tells apart what two calls of a name do.
-    Call { run: Arc<CallFn>, detail: Vec<u64> },
+    Call { run: Arc<CallFn>, detail: Vec<u64>, beyond: Beyond },
+}
+
+/// What a call does beyond writing its outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beyond {
+    /// Nothing: it is left out where nobody needs them.
+    Nothing,
+    /// It draws from a generator, or reports values that are wrong.
+    State,
+    /// It orders streams, or tells which of them use memory.
+    Streams,
 }
 
 /// Runs an operation over outputs and inputs that lie in memory as those did that were written down.
@@ -143,17 +154,46 @@ pub(super) fn rows(work: &RowWork<'_>) -> Result<()> {
 }
 
 /// Writes down a call, where a trace is under way; else `false`, and nothing was done. `detail` has everything that the
-/// function depends on besides its operands.
+/// function depends on besides its operands. The call is made even where nobody needs its outputs.
 pub(crate) fn call(
+    name: &'static str,
+    operands: (&[&Tensor], &[&Tensor]),
+    detail: Vec<u64>,
+    run: impl Fn(&[Tensor], &[Tensor]) -> Result<()> + Send + Sync + 'static,
+) -> Result<bool> {
+    call_of(name, operands, detail, (Beyond::State, run))
+}
+
+/// As [`call`], for a call that does nothing but write its outputs.
+pub(crate) fn pure_call(
+    name: &'static str,
+    operands: (&[&Tensor], &[&Tensor]),
+    detail: Vec<u64>,
+    run: impl Fn(&[Tensor], &[Tensor]) -> Result<()> + Send + Sync + 'static,
+) -> Result<bool> {
+    call_of(name, operands, detail, (Beyond::Nothing, run))
+}
+
+/// As [`call`], for a call that tells the runtime which streams use memory.
+pub(super) fn stream_call(
+    name: &'static str,
+    operands: (&[&Tensor], &[&Tensor]),
+    detail: Vec<u64>,
+    run: impl Fn(&[Tensor], &[Tensor]) -> Result<()> + Send + Sync + 'static,
+) -> Result<bool> {
+    call_of(name, operands, detail, (Beyond::Streams, run))
+}
+
+fn call_of(
     name: &'static str,
     (outputs, inputs): (&[&Tensor], &[&Tensor]),
     detail: Vec<u64>,
-    run: impl Fn(&[Tensor], &[Tensor]) -> Result<()> + Send + Sync + 'static,
+    (beyond, run): (Beyond, impl Fn(&[Tensor], &[Tensor]) -> Result<()> + Send + Sync + 'static),
 ) -> Result<bool> {
     if !is_on() {
         return Ok(false);
     }
-    add(name, Recorded::Call { run: Arc::new(run), detail }, outputs, inputs)?;
+    add(name, Recorded::Call { run: Arc::new(run), detail, beyond }, outputs, inputs)?;
     Ok(true)
 }
 
@@ -167,7 +207,7 @@ pub(crate) fn fence(
 ) {
     let run = Arc::new(move |_: &[Tensor], _: &[Tensor]| Ok(call()?));
     // Without a current stream there is nothing that could be ordered.
-    if add(name, Recorded::Call { run, detail: key.to_vec() }, &[], &[]).is_ok() {
+    if add(name, Recorded::Call { run, detail: key.to_vec(), beyond: Beyond::Streams }, &[], &[]).is_ok() {
         let note =
             |records: &mut Vec<Record>| records.last_mut().into_iter().for_each(|last| last.made = made.cloned());
         RECORDS.with_borrow_mut(note);

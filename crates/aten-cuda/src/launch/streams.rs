@@ -17,7 +17,7 @@ impl Tensor {
             let detail = vec![stream.stream_id().0.cast_unsigned(), u64::from(stream.device_index().unsigned_abs())];
             let own = stream.clone();
             let again = move |_: &[Self], inputs: &[Self]| inputs.iter().try_for_each(|used| used.record_stream(&own));
-            return record::call("record_stream", (&[], &[self]), detail, again).map(drop);
+            return record::stream_call("record_stream", (&[], &[self]), detail, again).map(drop);
         }
         match (self.storage().buffer(), self.storage().pinned()) {
             (Some(buffer), _) => buffer.record_stream(stream)?,

@@ -386,7 +386,7 @@ fn is_recorded(a: &Packed, q: Option<&Packed>) -> Result<bool> {
     let (batch, rows, columns, wanted) = (a.batch, a.rows, a.columns, q.map(|q| q.columns));
     let detail = [batch, rows, columns, wanted.unwrap_or(-1)].map(i64::cast_unsigned).to_vec();
     let outputs: Vec<&Tensor> = std::iter::once(&a.tensor).chain(q.map(|q| &q.tensor)).collect();
-    record::call("qr", (&outputs, &[&a.tensor]), detail, move |outputs, _| {
+    record::pure_call("qr", (&outputs, &[&a.tensor]), detail, move |outputs, _| {
         let over =
             |tensor: &Tensor, columns| Packed { tensor: tensor.clone(), batch, rows, columns, batches: vec![batch] };
         let [a, q @ ..] = outputs else { return Ok(()) };

@@ -13,7 +13,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use c10_core::{Device, DeviceBuffer, DeviceIndex, MemPool, PuttingOff, Runtime, Stream};
+use c10_core::{Device, DeviceBuffer, DeviceIndex, EnteredPool, PuttingOff, Runtime, Stream};
 
 /// Memory of a device that is there once what was written down so far has run.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Source {
     /// The current stream of the device then.
     pub(crate) stream: Stream,
     /// The pool that the traced function had entered, if it had.
-    pub(crate) pool: Option<MemPool>,
+    pub(crate) pool: Option<EnteredPool>,
 }
 
 impl Source {
@@ -46,14 +46,14 @@ impl Source {
     pub(crate) fn memory<T, E: From<c10_core::Error>>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let _on = self.stream.guard();
         let Some(pool) = &self.pool else { return make() };
-        let _from = Runtime::with_current(|runtime| runtime.mem_pools().enter(pool, self.stream.device_index()))?;
+        let _from = Runtime::with_current(|runtime| runtime.mem_pools().enter_again(pool, self.stream.device_index()))?;
         make()
     }
 }
 
 impl Hash for Source {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.stream, self.pool.as_ref().map(MemPool::id)).hash(state);
+        (&self.stream, self.pool.as_ref().map(EnteredPool::id)).hash(state);
     }
 }
 

@@ -212,6 +212,51 @@ fn rows_are_fused_with_what_stands_before_and_after() {
 }
 
 #[test]
+fn launches_of_split_rows_are_kept_ready() {
+    let _simulated = testkit::simulated_runtime();
+    // Sums of small whole numbers are exact in any order.
+    let [x, y] = [1, 9].map(|seed| numbers(&[90_000], seed).mul(4).unwrap().floor().unwrap());
+    let [few_x, few_y] = [&x, &y].map(|tensor| tensor.reshape(&[3, 30_000]).unwrap());
+    let whole: Function = |x| Ok(vec![x[0].sub(&x[1])?.pow(2)?.sum((), false, None)?]);
+    let rows: Function = |x| Ok(vec![x[0].sub(&x[1])?.abs()?.sum([-1], false, None)?]);
+    // Both have several accumulators, of several widths.
+    let places: Function = |x| Ok(vec![x[0].sub(&x[1])?.argmax(Some(1), false)?]);
+    let spread: Function = |x| Ok(vec![x[0].sub(&x[1])?.var([-1], 1, false)?.gt(1)?]);
+    let (long, few) = ([&x, &y], [&few_x, &few_y]);
+    for (function, inputs) in [(whole, long), (rows, few), (places, few), (spread, few)] {
+        let report = same(function, &inputs);
+        let launches: Vec<usize> = report.kernels.iter().map(|kernel| kernel.launches).collect();
+        assert_eq!((launches.last(), report.called), (Some(&2), None), "{report:?}");
+    }
+    // What lies between two launches is asked for in each call: calls that are under way on two streams share nothing.
+    let compiled = compile(whole);
+    let expected = bits(&whole(&[x.clone(), y.clone()]).unwrap()[0]);
+    let side = Stream::new(None, 0).unwrap();
+    side.wait_stream(&Runtime::current().streams().current(0.into()).unwrap()).unwrap();
+    let mut found = Vec::new();
+    for _ in 0..4 {
+        found.extend(compiled.call(&[&x, &y]).unwrap());
+        let _on = side.guard();
+        found.extend(compiled.call(&[&x, &y]).unwrap());
+    }
+    aten_cuda::synchronize(None).unwrap();
+    assert!(found.iter().all(|sum| bits(sum) == expected));
+}
+
+#[test]
+fn launches_of_many_operands_are_kept_ready() {
+    let _simulated = testkit::simulated_runtime();
+    let all: Vec<Tensor> = (0..14).map(|at| numbers(&[6, 50], at)).collect();
+    let report = same(
+        |x| x.iter().skip(1).try_fold(x[0].clone(), |sum, next| sum.add(&next.mul(2)?)).map(|sum| vec![sum]),
+        &all.iter().collect::<Vec<_>>(),
+    );
+    let kernels: Vec<(usize, usize)> =
+        report.kernels.iter().map(|kernel| (kernel.inputs.len(), kernel.launches)).collect();
+    assert_eq!(kernels, [(14, 1)], "{report:?}");
+}
+
+#[test]
 fn values_that_are_read_break_the_graph() {
     let _simulated = testkit::simulated_runtime();
     let x = numbers(&[8], 1);
@@ -343,6 +388,35 @@ fn numbers_that_a_function_makes_of_sizes_are_those_of_each_shape() {
         assert_eq!(found.iter().map(bits).collect::<Vec<_>>(), expected.iter().map(bits).collect::<Vec<_>>(), "{size}");
     }
     assert_eq!(compiled.report().uncompiled, 0, "{}", compiled.report());
+}
+
+#[test]
+fn a_number_that_changes_with_a_further_shape_and_not_by_it_is_found_out() {
+    let _simulated = testkit::simulated_runtime();
+    // What the function does changes when the third shape comes, from call to call.
+    let (calls, function) = (Arc::new(AtomicI64::new(0)), |calls: i64| if calls < 4 { 1 } else { calls });
+    let count = Arc::clone(&calls);
+    let compiled = compile(move |x: &[Tensor]| {
+        let factor = function(count.fetch_add(1, Ordering::Relaxed));
+        Ok(vec![x[0].mul(factor)?.add(x[0].sizes()[0])?])
+    });
+    let check = |size: i64| {
+        // The first two shapes have a factor of 1 for good.
+        let factor = if size < 6 { 1 } else { function(calls.load(Ordering::Relaxed)) };
+        let x = numbers(&[size], size);
+        let expected = x.mul(factor).unwrap().add(size).unwrap();
+        assert_eq!(bits(&compiled.call(&[&x]).unwrap()[0]), bits(&expected), "{size}");
+    };
+    for size in [4, 4, 5, 5, 4, 5] {
+        check(size);
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+    for size in [6, 6, 6, 7, 7, 6] {
+        check(size);
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 4 + 6);
+    check(4);
+    assert_eq!(calls.load(Ordering::Relaxed), 4 + 6);
 }
 
 #[test]

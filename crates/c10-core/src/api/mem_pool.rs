@@ -118,16 +118,40 @@ impl MemPools<'_> {
     /// # Errors
     /// A guard of the same pool is held already, the pool belongs to another runtime, or the device does not exist.
     pub fn enter(self, pool: &MemPool, device: DeviceIndex) -> Result<MemPoolGuard> {
-        self.0.check_same(&pool.0.runtime, "memory pool")?;
+        let runtime = pool.0.runtime.clone();
+        self.enter_again(&EnteredPool { runtime, id: pool.id(), handle: Some(pool.clone()) }, device)
+    }
+
+    /// As [`Self::enter`], for a pool that was entered before ([`Self::entered`]). One that has no handle is made, if there
+    /// is none of its name any more.
+    ///
+    /// # Errors
+    /// As for [`Self::enter`]; [`crate::PoolError::Released`] for a pool that all its users gave up and that still holds
+    /// memory.
+    pub fn enter_again(self, pool: &EnteredPool, device: DeviceIndex) -> Result<MemPoolGuard> {
+        self.0.check_same(&pool.runtime, "memory pool")?;
         pool.begin_on(device)?;
-        if PuttingOff::is_on() {
-            ENTERED.with_borrow_mut(|entered| entered.push((pool.clone(), device)));
-        }
+        Entry::note(pool, device, None);
         Ok(MemPoolGuard { pool: pool.clone(), device, thread: PhantomData })
     }
 
-    /// The pool that this thread has entered last on a device while it puts work off, and not left since. Memory that is
-    /// put off as well has to come from there.
+    /// Notes that requests on a device come from a pool from now on, as far as a filter takes them.
+    pub(crate) fn note_route(self, device: DeviceIndex, id: PoolId, filter: Filter) {
+        Entry::note(&EnteredPool { runtime: self.0.clone(), id, handle: None }, device, Some(filter));
+    }
+
+    /// Forgets such a route. Whether this thread has opened it while it puts work off.
+    pub(crate) fn forget_route(self, device: DeviceIndex, id: PoolId) -> bool {
+        ENTERED.with_borrow_mut(|entered| {
+            let is_it = |entry: &Entry| entry.is_of(self.0, device) && entry.pool.id == id && entry.filter.is_some();
+            let at = entered.iter().rposition(is_it);
+            at.map(|at| entered.remove(at)).is_some()
+        })
+    }
+
+    /// The pool that memory comes from which this thread asks for on a device, where it has entered one while it puts work
+    /// off and not left it since, or begun to take memory from it ([`Self::begin_allocate`]). Memory that is put off as well
+    /// has to come from there.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -139,10 +163,10 @@ impl MemPools<'_> {
     /// # Ok::<(), c10_core::Error>(())
     /// ```
     #[must_use]
-    pub fn entered(self, device: DeviceIndex) -> Option<MemPool> {
+    pub fn entered(self, device: DeviceIndex) -> Option<EnteredPool> {
         ENTERED.with_borrow(|entered| {
-            let mut inner = entered.iter().rev().filter(|(pool, on)| *on == device && pool.0.runtime == *self.0);
-            inner.next().map(|(pool, _)| pool.clone())
+            let mut inner = entered.iter().rev().filter(|entry| entry.is_of(self.0, device) && entry.takes());
+            inner.next().map(|entry| entry.pool.clone())
         })
     }
 
@@ -154,7 +178,7 @@ impl MemPools<'_> {
     /// ```
     #[must_use]
     pub fn has_entered(self) -> bool {
-        ENTERED.with_borrow(|entered| entered.iter().any(|(pool, _)| pool.0.runtime == *self.0))
+        ENTERED.with_borrow(|entered| entered.iter().any(|entry| entry.is_of(self.0, entry.device)))
     }
 
     /// Runs `body` as if this thread had left the pools that it has entered while it put work off: work that was put off
@@ -171,14 +195,11 @@ impl MemPools<'_> {
     /// # Errors
     /// A pool cannot be left or entered again, since its runtime is gone.
     pub fn outside<T>(self, body: impl FnOnce() -> T) -> Result<T> {
-        let entered = ENTERED.take();
-        for (pool, device) in entered.iter().rev() {
-            let ready = pool.0.runtime.ready()?;
-            ready.allocator.end_allocate_to_pool(*device, pool.id())?;
-            ready.allocator.release_pool(*device, pool.id())?;
-        }
+        let mut entered = ENTERED.take();
+        entered.retain(Entry::is_present);
+        entered.iter().rev().try_for_each(Entry::leave)?;
         let made = body();
-        entered.iter().try_for_each(|(pool, device)| pool.begin_on(*device))?;
+        entered.iter().try_for_each(Entry::come_back)?;
         ENTERED.set(entered);
         Ok(made)
     }
@@ -219,16 +240,123 @@ impl MemPools<'_> {
 
 thread_local! {
     /// The pools that this thread has entered while it put work off, and not left.
-    static ENTERED: RefCell<Vec<(MemPool, DeviceIndex)>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A pool that a thread takes memory from while it puts work off; see [`MemPools::entered`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{MemPool, MemPoolOptions, Runtime};
+///
+/// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+/// # struct Nobody;
+/// # impl c10_core::PutOff for Nobody {
+/// #     fn settle(&self, _: &'static str) {}
+/// #     fn put_off(&self, _: &'static str, _: [u64; 2], _: Option<&c10_core::Made>,
+/// #         _: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>) -> bool { false }
+/// # }
+/// let _on = c10_core::PuttingOff::begin(std::rc::Rc::new(Nobody));
+/// let guard = runtime.mem_pools().enter(&pool, 0.into())?;
+/// let entered = runtime.mem_pools().entered(0.into()).expect("it was entered");
+/// drop(guard);
+/// assert_eq!((entered.id(), runtime.mem_pools().entered(0.into())), (pool.id(), None));
+/// let _again = runtime.mem_pools().enter_again(&entered, 0.into())?;
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct EnteredPool {
+    runtime: Runtime,
+    id: PoolId,
+    /// Keeps it, where it has handles.
+    handle: Option<MemPool>,
+}
+
+impl EnteredPool {
+    /// Name of the pool.
+    #[must_use]
+    pub fn id(&self) -> PoolId {
+        self.id
+    }
+
+    /// Routes this thread's requests on a device to the pool.
+    fn begin_on(&self, device: DeviceIndex) -> Result<()> {
+        let ready = self.runtime.check_device_id(device)?;
+        ready.allocator.begin_allocate_to_pool(device, self.id, Filter::Thread(thread::number()))
+    }
+}
+
+impl fmt::Debug for EnteredPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnteredPool").field("id", &self.id).field("handle", &self.handle).finish()
+    }
+}
+
+impl PartialEq for EnteredPool {
+    fn eq(&self, other: &Self) -> bool {
+        self.runtime == other.runtime && self.id == other.id
+    }
+}
+
+impl Eq for EnteredPool {}
+
+/// That a thread has entered a pool.
+struct Entry {
+    pool: EnteredPool,
+    device: DeviceIndex,
+    /// What it takes, where a call has opened a route; `None` where there is a guard.
+    filter: Option<Filter>,
+    /// When it was: what calls have left open then is no part of what is put off now.
+    times: u64,
+}
+
+impl Entry {
+    /// Notes it, where this thread puts work off.
+    fn note(pool: &EnteredPool, device: DeviceIndex, filter: Option<Filter>) {
+        if PuttingOff::is_on() {
+            let entry = Self { pool: pool.clone(), device, filter, times: PuttingOff::times() };
+            ENTERED.with_borrow_mut(|entered| entered.push(entry));
+        }
+    }
+
+    fn is_present(&self) -> bool {
+        self.filter.is_none() || self.times == PuttingOff::times()
+    }
+
+    fn is_of(&self, runtime: &Runtime, device: DeviceIndex) -> bool {
+        self.is_present() && self.device == device && self.pool.runtime == *runtime
+    }
+
+    /// Whether it takes what this thread asks for now.
+    fn takes(&self) -> bool {
+        let stream = || thread::stream(self.pool.runtime.id(), self.device).handle;
+        match &self.filter {
+            None | Some(Filter::Any) => true,
+            Some(Filter::Thread(number)) => *number == thread::number(),
+            Some(Filter::Stream(wanted)) => *wanted == stream(),
+            Some(Filter::Where(predicate)) => predicate.0(stream().0),
+            Some(Filter::Capture(_)) => false,
+        }
+    }
+
+    /// Ends the route for a while.
+    fn leave(&self) -> Result<()> {
+        let (ready, id) = (self.pool.runtime.ready()?, self.pool.id);
+        ready.allocator.end_allocate_to_pool(self.device, id)?;
+        // Who has opened a route by a call uses the pool until it is released.
+        if self.filter.is_none() { ready.allocator.release_pool(self.device, id) } else { Ok(()) }
+    }
+
+    /// Begins it again.
+    fn come_back(&self) -> Result<()> {
+        let Some(filter) = &self.filter else { return self.pool.begin_on(self.device) };
+        let (ready, id) = (self.pool.runtime.ready()?, self.pool.id);
+        ready.allocator.begin_allocate_to_pool(self.device, id, filter.clone())?;
+        ready.allocator.release_pool(self.device, id)
+    }
 }
 
 impl MemPool {
-    /// Routes this thread's requests on a device to the pool.
-    fn begin_on(&self, device: DeviceIndex) -> Result<()> {
-        let ready = self.0.runtime.check_device_id(device)?;
-        ready.allocator.begin_allocate_to_pool(device, self.id(), Filter::Thread(thread::number()))
-    }
-
     /// A memory pool of the current runtime on the current device.
     ///
     /// ```
@@ -350,14 +478,14 @@ impl Drop for Pool {
 /// ```
 #[must_use = "memory comes from the pool only while the guard lives"]
 pub struct MemPoolGuard {
-    pool: MemPool,
+    pool: EnteredPool,
     device: DeviceIndex,
     thread: PhantomData<*const ()>,
 }
 
 impl fmt::Debug for MemPoolGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MemPoolGuard {{ pool: {}, device: {} }}", self.pool.id(), Device::cuda(self.device))
+        write!(f, "MemPoolGuard {{ pool: {}, device: {} }}", self.pool.id, Device::cuda(self.device))
     }
 }
 
@@ -367,14 +495,16 @@ impl Drop for MemPoolGuard {
             return;
         }
         ENTERED.with_borrow_mut(|entered| {
-            if let Some(at) = entered.iter().rposition(|(pool, on)| *pool == self.pool && *on == self.device) {
+            let is_it =
+                |entry: &Entry| entry.filter.is_none() && entry.pool == self.pool && entry.device == self.device;
+            if let Some(at) = entered.iter().rposition(is_it) {
                 entered.remove(at);
             }
         });
-        if let Ok(ready) = self.pool.0.runtime.ready() {
+        if let Ok(ready) = self.pool.runtime.ready() {
             // Neither can fail: the pool was begun on this device and not ended since.
-            let _ = ready.allocator.end_allocate_to_pool(self.device, self.pool.id());
-            let _ = ready.allocator.release_pool(self.device, self.pool.id());
+            let _ = ready.allocator.end_allocate_to_pool(self.device, self.pool.id);
+            let _ = ready.allocator.release_pool(self.device, self.pool.id);
         }
     }
 }

@@ -105,7 +105,10 @@ impl MemPools<'_> {
     /// [`crate::PoolError::NotRecording`], also for the route of a guard or of a capture; the device does not exist.
     #[doc(alias = "_cuda_endAllocateToPool")]
     pub fn end_allocate(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
-        PuttingOff::settle("memory comes from another pool");
+        // A route that is open already was not opened by what is put off.
+        if !self.forget_route(device, pool) {
+            PuttingOff::settle("memory comes from another pool");
+        }
         let ready = self.0.check_device_id(device)?;
         ready.pool_routes.close(device, pool, || ready.allocator.end_allocate_to_pool(device, pool))
     }
@@ -123,11 +126,12 @@ impl MemPools<'_> {
     }
 
     fn begin(self, device: DeviceIndex, pool: PoolId, filter: Filter) -> Result<()> {
-        PuttingOff::settle("memory comes from another pool");
         if pool == DEFAULT {
             return Err(Error::Pool(PoolError::NotFound { pool }));
         }
-        let ready = self.0.check_device_id(device)?;
-        ready.pool_routes.open(device, pool, || ready.allocator.begin_allocate_to_pool(device, pool, filter))
+        let (ready, noted) = (self.0.check_device_id(device)?, filter.clone());
+        ready.pool_routes.open(device, pool, || ready.allocator.begin_allocate_to_pool(device, pool, filter))?;
+        self.note_route(device, pool, noted);
+        Ok(())
     }
 }

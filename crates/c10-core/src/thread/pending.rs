@@ -128,6 +128,8 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     static IS_ON: Cell<bool> = const { Cell::new(false) };
     static OWNER: RefCell<Option<Rc<dyn PutOff>>> = const { RefCell::new(None) };
+    /// How often this thread has begun to put work off.
+    static TIMES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// This thread puts work off, until the value is dropped.
@@ -176,6 +178,7 @@ impl PuttingOff {
         let before = OWNER.replace(Some(owner));
         drop(before);
         IS_ON.set(true);
+        TIMES.set(TIMES.get() + 1);
         Self { _here: std::marker::PhantomData }
     }
 
@@ -184,6 +187,11 @@ impl PuttingOff {
     #[must_use]
     pub fn is_on() -> bool {
         THREADS.load(Ordering::Relaxed) != 0 && IS_ON.get()
+    }
+
+    /// How often this thread has begun to put work off: what carries another number is of an earlier time.
+    pub(crate) fn times() -> u64 {
+        TIMES.get()
     }
 
     /// Queues what this thread has put off, where it has put something off: `cause` says why in words.

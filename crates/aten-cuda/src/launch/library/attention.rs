@@ -97,10 +97,11 @@ pub(crate) fn attend(operands: &Operands<'_>, scale: f64, is_causal: bool) -> Re
     let Operands { out, query, key, value } = *operands;
     let sizes = sizes(operands, scale, is_causal);
     let detail = vec![scale.to_bits(), u64::from(is_causal)];
-    let is_recorded = record::call("attention", (&[out], &[query, key, value]), detail, move |outputs, inputs| {
-        let ([out], [query, key, value]) = (outputs, inputs) else { return Ok(()) };
-        attend(&Operands { out, query, key, value }, scale, is_causal)
-    })?;
+    let is_recorded =
+        record::pure_call("attention", (&[out], &[query, key, value]), detail, move |outputs, inputs| {
+            let ([out], [query, key, value]) = (outputs, inputs) else { return Ok(()) };
+            attend(&Operands { out, query, key, value }, scale, is_causal)
+        })?;
     if is_recorded {
         return Ok(());
     }

@@ -157,7 +157,7 @@ pub(crate) fn check_places(index: &Tensor, size: i64, none: i64, operation: Repo
 pub(crate) fn reversed(out: &Tensor, source: &Tensor, dims: &[usize]) -> Result<()> {
     let own = dims.to_vec();
     let detail = dims.iter().map(|&dim| dim as u64).collect();
-    if record::call("flip", (&[out], &[source]), detail, move |outputs, inputs| {
+    if record::pure_call("flip", (&[out], &[source]), detail, move |outputs, inputs| {
         let ([out], [source]) = (outputs, inputs) else { return Ok(()) };
         reversed(out, source, &own)
     })? {

@@ -64,7 +64,7 @@ pub(crate) fn scan(running: Running, out: &Tensor, input: &Tensor) -> Result<boo
     let tiles = n / kernels.tile + i64::from(n % kernels.tile != 0);
     let groups = (tiles + GROUP - 1) / GROUP;
     let Ok(blocks) = i32::try_from(tiles * rows) else { return Ok(false) };
-    if record::call("scan", (&[out], &[input]), vec![running as u64], move |outputs, inputs| {
+    if record::pure_call("scan", (&[out], &[input]), vec![running as u64], move |outputs, inputs| {
         let ([out], [input]) = (outputs, inputs) else { return Ok(()) };
         scan(running, out, input).map(drop)
     })? {

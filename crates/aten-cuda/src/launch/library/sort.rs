@@ -113,7 +113,7 @@ fn is_recorded(
     let order = u64::from(descending) | u64::from(nan_greatest) << 1 | u64::from(greatest.is_some()) << 2;
     let numbers = [count, n, greatest.unwrap_or(0)].map(i64::cast_unsigned);
     let detail = numbers.into_iter().chain([order, keep]).collect();
-    record::call("sort", (&[values, places], &[rows.elements]), detail, move |outputs, inputs| {
+    record::pure_call("sort", (&[values, places], &[rows.elements]), detail, move |outputs, inputs| {
         let ([values, places], [elements]) = (outputs, inputs) else { return Ok(()) };
         run(&Rows { elements, rows: count, n, descending, nan_greatest, greatest }, values, places)
     })

@@ -8,13 +8,14 @@ use super::plan::{self, Plan};
 use super::{Frame, Part, RowWork};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
-use crate::base::shape::{Dims, contiguous_strides};
+use crate::base::shape::{self, Dims, contiguous_strides};
 use crate::launch::device::{self, Step};
+use crate::launch::prepared::Whose;
 use crate::launch::{Keeps, Prepared};
-use crate::tensor::{Tensor, empty_strided};
+use crate::storage::Storage;
+use crate::tensor::Tensor;
 
-/// Launches the kernels on the current stream of the device. A launch that is kept is the answer; `None` where there are
-/// two kernels.
+/// Launches the kernels on the current stream of the device. Launches that are kept are the answer.
 pub(super) fn run(
     work: &RowWork<'_>,
     frame: &Frame,
@@ -28,22 +29,27 @@ pub(super) fn run(
         let step = (Step::Whole, keeps);
         return launch(work, &work.reduction, step, &plan, frame, (parts, &strides), device);
     }
-    split(work, frame, parts, &plan, device)?;
-    Ok(None)
+    split(work, frame, parts, &plan, (device, keeps))
 }
 
 /// Parts of rows first, then what they came to.
-fn split(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], plan: &Plan, device: Device) -> Result<()> {
+fn split(
+    work: &RowWork<'_>,
+    frame: &Frame,
+    parts: &[Part<'_>],
+    plan: &Plan,
+    (device, keeps): (Device, Keeps),
+) -> Result<Option<Box<Prepared>>> {
     let outputs = work.reduction.output_types().len();
     let partial = work.reduction.partial()?;
-    let (rows, _) = frame.counts();
     let types = partial.output_types();
-    let made: Vec<Tensor> = types.iter().map(|&ty| scratch(plan.parts, rows, ty, device)).collect::<Result<_>>()?;
+    let made = scratch(plan.parts, frame.counts().0, &types, device)?;
+    let bytes = made.first().map_or(0, |tensor| tensor.storage().nbytes());
     let stored: Vec<Part<'_>> = types
         .iter()
         .zip(&made)
         .enumerate()
-        .map(|(operand, (&ty, tensor))| Part { tensor, operand, offset: 0, ty, is_turned: false })
+        .map(|(operand, (&ty, tensor))| Part { tensor, operand, offset: tensor.byte_offset(), ty, is_turned: false })
         .collect();
     let first: Vec<Part<'_>> = stored.iter().chain(&parts[outputs..]).cloned().collect();
     let mut strides = strides(frame, &first[types.len()..], &types);
@@ -55,12 +61,27 @@ fn split(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], plan: &Plan, dev
             *over_parts = frame.kept.numel * bytes;
         }
     }
-    launch(work, &partial, (Step::Partial, Keeps::Nothing), plan, frame, (&first, &strides), device)?;
-    merge(work, frame, parts, &stored, device)
+    let partly = launch(work, &partial, (Step::Partial, keeps), plan, frame, (&first, &strides), device)?;
+    let merged = merge(work, frame, parts, &stored, (device, keeps))?;
+    // The results of the first launch are the last operands of the second.
+    let of_first = |buffer: usize| match buffer.checked_sub(types.len()) {
+        Some(input) => Whose::Operand(parts[outputs + input].operand),
+        None => Whose::Scratch,
+    };
+    let of_second =
+        |buffer: usize| parts[..outputs].get(buffer).map_or(Whose::Scratch, |part| Whose::Operand(part.operand));
+    let both = partly.zip(merged);
+    Ok(both.map(|(partly, merged)| partly.over(of_first).then(*merged.over(of_second), (bytes, device))))
 }
 
 /// From the accumulators of parts, laid out part by part, to the results.
-fn merge(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], stored: &[Part<'_>], device: Device) -> Result<()> {
+fn merge(
+    work: &RowWork<'_>,
+    frame: &Frame,
+    parts: &[Part<'_>],
+    stored: &[Part<'_>],
+    (device, keeps): (Device, Keeps),
+) -> Result<Option<Box<Prepared>>> {
     let outputs = work.reduction.output_types().len();
     let reduction = work.reduction.merge()?;
     let first = stored.first().map(|part| part.tensor.sizes()[0]).unwrap_or(0);
@@ -84,8 +105,7 @@ fn merge(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], stored: &[Part<'
     }
     let plan = plan::plan_whole(&reduction, &merged, &operands);
     let strides = strides(&merged, &operands, &[]);
-    let step = (Step::Merge, Keeps::Nothing);
-    launch(work, &reduction, step, &plan, &merged, (&operands, &strides), device).map(drop)
+    launch(work, &reduction, (Step::Merge, keeps), &plan, &merged, (&operands, &strides), device)
 }
 
 /// Strides, in elements, of rows one after another in the order of the frame.
@@ -103,11 +123,28 @@ fn contiguous_strides_of(frame: &Frame) -> Dims {
         .collect()
 }
 
-/// Memory for an accumulator of each part of each row.
-fn scratch(parts: u64, rows: u64, ty: Type, device: Device) -> Result<Tensor> {
-    let dtype = if ty.bytes() == 8 { DType::F64 } else { DType::F32 };
+/// What each accumulator of a row begins at a multiple of, so that none shares a line of the cache with another.
+const ALIGNMENT: usize = 512;
+
+/// Memory for the accumulators of each part of each row, one after another in one storage.
+fn scratch(parts: u64, rows: u64, types: &[Type], device: Device) -> Result<Vec<Tensor>> {
     let sizes = [i64::try_from(parts).unwrap_or(i64::MAX), i64::try_from(rows).unwrap_or(i64::MAX)];
-    empty_strided(&sizes, &contiguous_strides(&sizes), dtype, device)
+    let numel = usize::try_from(shape::checked_numel(&sizes)?).unwrap_or(usize::MAX);
+    let bytes_of = |ty: &Type| numel.saturating_mul(dtype_of(*ty).itemsize()).next_multiple_of(ALIGNMENT);
+    let storage = Storage::new(types.iter().map(bytes_of).sum(), device)?;
+    let mut start = 0;
+    let made = types.iter().map(|ty| {
+        let (dtype, own) = (dtype_of(*ty), start);
+        start += bytes_of(ty);
+        let offset = i64::try_from(own / dtype.itemsize()).unwrap_or(i64::MAX);
+        let strides = contiguous_strides(&sizes);
+        Tensor::view_of(storage.clone(), dtype, Dims::from_slice(&sizes), strides, offset)
+    });
+    Ok(made.collect())
+}
+
+fn dtype_of(ty: Type) -> DType {
+    if ty.bytes() == 8 { DType::F64 } else { DType::F32 }
 }
 
 /// The strides of each operand over rows, elements and parts; zeros for the first ones, which are not of the frame.

@@ -63,7 +63,7 @@ pub(crate) fn run(work: &RowWork<'_>) -> Result<()> {
     run_keeping(work, Keeps::Nothing).map(drop)
 }
 
-/// As [`run`]. A launch that is kept is the answer; `None` where there was not one launch on a device.
+/// As [`run`]. Launches that are kept are the answer; `None` where nothing was launched on a device.
 pub(crate) fn run_keeping(work: &RowWork<'_>, keeps: Keeps) -> Result<Option<Box<Prepared>>> {
     let Some(first) = work.inputs.first() else { return Ok(None) };
     let frame = Frame::new(work);

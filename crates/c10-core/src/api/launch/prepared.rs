@@ -29,7 +29,7 @@ const MOST_BUFFERS: usize = 511;
 const FEW: usize = 7;
 
 /// A launch of a kernel over a row of blocks that is repeated with other buffers and numbers. The parameters are buffers,
-/// then one block of 64-bit words.
+/// then one block of 64-bit words. [`Self::over_rows`] launches several such rows.
 ///
 /// Like [`crate::DetachedKernel`] it keeps the module loaded, but not the runtime alive.
 ///
@@ -51,6 +51,8 @@ pub struct PreparedLaunch {
     function: Arc<Function>,
     home: RuntimeId,
     block: [u32; 3],
+    /// Rows of blocks: the second dimension of the grid.
+    rows: u32,
     buffers: usize,
     words: usize,
     /// What the kernel does to each buffer.
@@ -73,7 +75,16 @@ impl Kernel {
         function.check_sizes(sizes.into_iter())?;
         let (loaded, function) = (Arc::clone(loaded), Arc::clone(function));
         let accesses = vec![MemoryAccess::Undeclared; buffers].into_boxed_slice();
-        Ok(PreparedLaunch { loaded, function, home: self.module.runtime.id(), block, buffers, words, accesses })
+        Ok(PreparedLaunch {
+            loaded,
+            function,
+            home: self.module.runtime.id(),
+            block,
+            rows: 1,
+            buffers,
+            words,
+            accesses,
+        })
     }
 }
 
@@ -85,6 +96,33 @@ impl PreparedLaunch {
         self
     }
 
+    /// The same launch over several rows of blocks, which a kernel tells apart by the second dimension of its grid.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{Module, Runtime};
+    ///
+    /// let runtime = Runtime::current();
+    /// # let text = ".version 7.8 .target sm_75 .address_size 64
+    /// #     .visible .entry nothing(.param .align 8 .b8 numbers[8]) { ret; }";
+    /// let prepared = Module::from_ptx(&runtime, 0, text)?.kernel("nothing")?.prepare([256, 1, 1], 0, 1)?.over_rows(20)?;
+    /// // SAFETY: the kernel does nothing.
+    /// unsafe { prepared.launch(&runtime, 4, &[], &[1024])? };
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There are none, or more than the device takes.
+    pub fn over_rows(mut self, rows: u32) -> Result<Self> {
+        self.rows = rows;
+        self.function.check_shape(&self.config(1))?;
+        Ok(self)
+    }
+
+    fn config(&self, grid: u32) -> LaunchConfig {
+        LaunchConfig { grid: [grid, self.rows, 1], block: self.block, shared_bytes: 0 }
+    }
+
     /// Whether the kernel is of this runtime.
     #[must_use]
     #[inline]
@@ -92,7 +130,7 @@ impl PreparedLaunch {
         self.home == runtime.id()
     }
 
-    /// Queues the launch of a row of blocks on the current stream of the kernel's device. Returns before the launch is done.
+    /// Queues the launch on the current stream of the kernel's device, with so many blocks in a row. Returns before it is done.
     /// Each buffer comes with the bytes that the kernel may use.
     ///
     /// # Safety
@@ -127,10 +165,10 @@ impl PreparedLaunch {
             *address = buffer.address() + range.start as u64;
         }
         if grid == 0 || grid > function.grid_limits[0] {
-            function.check_shape(&LaunchConfig { grid: [grid, 1, 1], block: self.block, shared_bytes: 0 })?;
+            function.check_shape(&self.config(grid))?;
         }
         let stream = runtime.streams().current_ref(device);
-        let shape = Shape { grid: [grid, 1, 1], block: self.block, shared_bytes: 0 };
+        let shape = Shape { grid: [grid, self.rows, 1], block: self.block, shared_bytes: 0 };
         let launch = Launch { runtime, loaded: &self.loaded, function };
         let addresses = &*addresses;
         // SAFETY: the parameters were compared with as many addresses and words, where they are known; the rest is the

@@ -448,6 +448,25 @@ impl Streams<'_> {
         Ok(Stream { runtime: self.0.clone(), device, key, _lease: None })
     }
 
+    /// The name of this thread's current stream of a device, for who compares it and needs no handle.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// let runtime = c10_core::Runtime::current();
+    /// let side = c10_core::Stream::new(None, 0)?;
+    /// let _on = side.guard();
+    /// assert_eq!(runtime.streams().current_id(0.into())?, side.stream_id());
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The driver knows no such device.
+    #[inline]
+    pub fn current_id(self, device: DeviceIndex) -> Result<StreamId> {
+        self.0.check_device(device)?;
+        Ok(thread::stream(self.0.id(), device).id)
+    }
+
     /// Makes a stream the current one of its device, and that device the current one.
     ///
     /// # Errors
