@@ -55,7 +55,7 @@ fn measured(compiled: &Compiled, inputs: &[&Tensor]) -> usize {
     let memory = runtime.memory();
     let now = || memory.stats(0).unwrap()["allocated_bytes.all.current"];
     let before = now();
-    memory.reset_peak_stats(0.into()).unwrap();
+    memory.reset_peak_stats(0).unwrap();
     let results = compiled.call(inputs).unwrap();
     let peak = memory.stats(0).unwrap()["allocated_bytes.all.peak"];
     let bytes: usize = results.iter().map(|result| result.storage().nbytes().next_multiple_of(512)).sum();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use c10_core::{Device, DeviceArg, DeviceIndex, Event};
 
-use super::transfer::{Lane, copy, current, with_lanes};
+use super::transfer::{Lane, copy, current, is_any_capturing, with_lanes};
 use super::{as_real, device_of, not_negative, resolved, route as way};
 use crate::base::comm_error::CommError;
 use crate::base::error::Result;
@@ -93,15 +93,10 @@ fn send(tensor: &Tensor, to: &[&Tensor]) -> Result<()> {
     devices.dedup();
     // Ways through other devices are for bytes as they are, each device once.
     let is_ring = is_whole && to.len() > 1 && devices.len() == to.len() + 1 && tensor.is_cuda();
-    if !is_ring || is_any_capturing(&devices)? || !all_reach_each_other(&devices)? {
+    if !is_ring || is_any_capturing(devices.iter().flatten().copied())? || !all_reach_each_other(&devices)? {
         return to.iter().try_for_each(|to| copy(to, tensor));
     }
     by_hops(tensor, to)
-}
-
-/// Whether the current stream of a device is captured. A graph waits for no streams but those of its own capture.
-fn is_any_capturing(devices: &[Option<DeviceIndex>]) -> Result<bool> {
-    devices.iter().flatten().try_fold(false, |any, &device| Ok(any || current(device)?.is_capturing()?))
 }
 
 /// Whether all devices reach each other's memory.

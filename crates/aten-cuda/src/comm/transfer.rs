@@ -71,6 +71,11 @@ pub(super) fn current(device: DeviceIndex) -> Result<Stream> {
     Ok(Runtime::with_current(|runtime| runtime.streams().current(device))?)
 }
 
+/// Whether the current stream of a device is captured. A graph waits for no streams but those of its own capture.
+pub(super) fn is_any_capturing(devices: impl IntoIterator<Item = DeviceIndex>) -> Result<bool> {
+    devices.into_iter().try_fold(false, |any, device| Ok(any || current(device)?.is_capturing()?))
+}
+
 /// Runs what queues work on the current stream of a device that uses memory of others too: after what is queued on their
 /// current streams, and before what will be. Streams that are not of the same capture are left out: a graph waits for no
 /// others.

@@ -87,6 +87,7 @@ const CAUSES: &[&str] = &[
     "the state of memory is asked for",
     "the state of memory is changed",
     "memory comes from another pool",
+    "memory of several devices is made",
     "a device is asked for a reading",
     "a device is waited for",
     "a stream is waited for",
@@ -117,7 +118,7 @@ const FOLDED: &str = "\
     HalfTensor IntStorage IntTensor Literal LongStorage LongTensor MemPool MemPool._pybind11_conduit_v1_ MemPool.id \
     MemPool.use_count NVIDIA_TF32_OVERRIDE NewType Optional OutOfMemoryError PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF \
     PYTORCH_KERNEL_CACHE_PATH PYTORCH_NO_CUDA_MEMORY_CACHING PYTORCH_NVML_BASED_CUDA_CHECK PYTORCH_TUNABLEOP_* \
-    PYTORCH_USE_CUDA_DSA ParamSpec SDPAParams SDPBackend Self ShortStorage ShortTensor Storage Stream \
+    PYTORCH_USE_CUDA_DSA ParamSpec SDPAParams SDPBackend SUM Self ShortStorage ShortTensor Storage Stream \
     Stream._as_parameter_ Stream.cuda_stream Stream.device Stream.device_index Stream.device_type Stream.native_handle \
     Stream.priority Stream.priority_range Stream.stream_id TORCH_ALLOW_TF32_CUBLAS_OVERRIDE TORCH_BLAS_PREFER_CUBLASLT \
     TORCH_CUBLASLT_UNIFIED_WORKSPACE TORCH_CUDA_SANITIZER TORCH_LINALG_PREFER_CUSOLVER TORCH_NCCL_* Tensor TypeAlias \
@@ -158,7 +159,7 @@ const FOLDED: &str = "\
     set_rotating_buffer_size set_sync_debug_mode signature throw_on_cudamalloc_oom torch.clear_autocast_cache \
     torch.get_autocast_cpu_dtype torch.get_autocast_dtype torch.get_autocast_gpu_dtype torch.is_any_autocast_enabled \
     torch.is_autocast_cache_enabled torch.is_autocast_cpu_enabled torch.is_autocast_enabled tuning_enable \
-    tuning_is_enabled write_file write_file_on_exit";
+    tuning_is_enabled unique_id version write_file write_file_on_exit";
 
 const GUARDED: &str = "\
     cudnn_sdp_enabled current_device current_stream flash_sdp_enabled fp16_bf16_reduction_math_sdp_allowed is_initialized \
@@ -184,15 +185,15 @@ const ENDING: &str = "\
     _dump_snapshot _get_amdsmi_clock_rate _get_amdsmi_device_memory_used _get_amdsmi_memory_usage \
     _get_amdsmi_power_draw _get_amdsmi_temperature _get_amdsmi_utilization _get_rng_state_offset _save_memory_usage \
     _save_segment_usage _segments _set_allocator_settings _set_rng_state_offset _snapshot \
-    allow_fp16_bf16_reduction_math_sdp broadcast broadcast_coalesced caching_allocator_alloc caching_allocator_delete \
+    all_gather all_reduce allow_fp16_bf16_reduction_math_sdp broadcast broadcast_coalesced caching_allocator_alloc caching_allocator_delete \
     caching_allocator_enable clock_rate clone_state device_memory_used empty_cache enable_cudnn_sdp enable_flash_sdp \
     enable_math_sdp enable_mem_efficient_sdp gather gds.gds_deregister_buffer gds.gds_register_buffer \
     gds_deregister_buffer gds_register_buffer get_per_process_memory_fraction get_rng_state get_rng_state_all graph \
-    graphsafe_get_state graphsafe_set_state host_memory_stats host_memory_stats_as_nested_dict initial_seed \
+    graphsafe_get_state graphsafe_set_state host_memory_stats host_memory_stats_as_nested_dict init_rank initial_seed \
     list_gpu_processes make_graphed_callables manual_seed manual_seed_all max_memory_allocated max_memory_cached \
     max_memory_reserved mem_get_info memory_allocated memory_cached memory_reserved memory_snapshot memory_stats \
-    memory_stats_as_nested_dict memory_summary memory_usage mgpu_tune_gemm_in_file power_draw reduce_add \
-    reduce_add_coalesced reset_accumulated_host_memory_stats reset_accumulated_memory_stats reset_max_memory_allocated \
+    memory_stats_as_nested_dict memory_summary memory_usage mgpu_tune_gemm_in_file power_draw reduce \
+    reduce_add reduce_add_coalesced reduce_scatter reset_accumulated_host_memory_stats reset_accumulated_memory_stats reset_max_memory_allocated \
     reset_max_memory_cached reset_peak_host_memory_stats reset_peak_memory_stats scatter seed seed_all set_device \
     set_per_process_memory_fraction set_rng_state set_rng_state_all synchronize temperature \
     torch._amp_foreach_non_finite_check_and_unscale_ torch._amp_update_scale_ torch.autocast_decrement_nesting \

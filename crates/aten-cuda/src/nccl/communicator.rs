@@ -111,7 +111,7 @@ impl Communicator {
         })?;
         let made = Self(Arc::new(handle));
         if !join_later(&made.0) {
-            made.0.settle("ncclCommInitRankConfig", options.timeout)?;
+            made.0.complete("ncclCommInitRankConfig", options.timeout)?;
         }
         Ok(made)
     }
@@ -300,7 +300,7 @@ impl Communicator {
             output.storage().note_write();
         }
         if !hold(&self.0, [asked.from, asked.to]) && goes_on {
-            self.0.settle(asked.symbol(), self.0.timeout)?;
+            self.0.complete(asked.symbol(), self.0.timeout)?;
         }
         Ok(())
     }

@@ -91,7 +91,7 @@ impl Group {
         open.handles.iter().for_each(|handle| handle.leave_group());
         if ended? {
             let joining = open.joining.iter().filter(|_| is_whole);
-            joining.chain(&open.handles).try_for_each(|handle| handle.settle("ncclGroupEnd", handle.timeout))?;
+            joining.chain(&open.handles).try_for_each(|handle| handle.complete("ncclGroupEnd", handle.timeout))?;
         }
         Ok(())
     }

@@ -232,7 +232,7 @@ impl Handle {
     }
 
     /// Waits until what was begun is done.
-    pub(super) fn settle(&self, call: &'static str, timeout: Duration) -> Result<()> {
+    pub(super) fn complete(&self, call: &'static str, timeout: Duration) -> Result<()> {
         let (begun, mut pause) = (Instant::now(), Duration::from_micros(2));
         while self.asynchronous(call)? {
             if begun.elapsed() > timeout {
@@ -314,7 +314,7 @@ impl Handle {
         const CALL: &str = "ncclCommFinalize";
         // SAFETY: the communicator is alive.
         let begun = self.call(CALL, |library, comm| unsafe { library.ncclCommFinalize(comm) });
-        let done = begun.and_then(|goes_on| if goes_on { self.settle(CALL, timeout) } else { Ok(()) });
+        let done = begun.and_then(|goes_on| if goes_on { self.complete(CALL, timeout) } else { Ok(()) });
         if let Err(error) = done {
             // The first error is the one to tell.
             let _ = self.abort();
