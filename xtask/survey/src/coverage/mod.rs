@@ -33,7 +33,13 @@ const VARIABLES: &str = "Environment variables";
 
 /// The crate with PyTorch's names, and where its code and the code below it lies.
 const API: &str = "cuda_api";
-const SOURCES: &[&str] = &["crates/cuda-sys/src", "crates/c10-core/src", "crates/aten-cuda/src", "crates/cuda-api/src"];
+const SOURCES: &[&str] = &[
+    "crates/cuda-sys/src",
+    "crates/c10-core/src",
+    "crates/aten-cuda/src",
+    "crates/cuda-dist/src",
+    "crates/cuda-api/src",
+];
 
 /// Why a name of Python's own may have an item of that name here all the same: it means something else.
 const OTHER_MEANING: &str = "Python machinery";
