@@ -5,7 +5,8 @@
 //! (many calls between two events) and on the host (many calls without waiting), compiled, compiled with wide intermediates,
 //! compiled as a CUDA graph, and eager, in turn. Peak is what a compiled call takes of memory beyond what was taken before
 //! it. Texts are those that the first call had the driver compile, and the milliseconds beside them what it takes to compile
-//! them once more. The last column compares the results. With `CUDA_CACHE_DISABLE=1` the driver keeps no code from before.
+//! them once more. The last column compares the results. With `CUDA_CACHE_DISABLE=1` and
+//! `USE_PYTORCH_KERNEL_CACHE=0` no code is kept from before.
 //! The driver is the one that the runtime finds, or that `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look
 //! on the simulated device, and `--only` the programs whose names have the text.
 

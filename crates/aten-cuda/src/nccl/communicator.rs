@@ -2,20 +2,18 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use c10_core::{DeviceArg, DeviceIndex, MemoryAccess, Runtime, Stream};
 
 use super::asked::{Asked, Rank};
 use super::group::{group, hold, join_later};
 use super::library::{self, Handle, Newcomer};
+use super::looks::Looks;
 use super::{ReduceOp, UniqueId, unique_id};
 use crate::base::error::Result;
 use crate::base::nccl_error::NcclError;
 use crate::tensor::Tensor;
-
-/// The longest pause between two looks at a stream.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// How a communicator is made.
 ///
@@ -250,19 +248,17 @@ impl Communicator {
     /// # Errors
     /// As [`Self::async_error`]; [`NcclError::TimedOut`]; the driver's error.
     pub fn wait(&self, stream: &Stream, timeout: Duration) -> Result<()> {
-        let (begun, mut pause) = (Instant::now(), Duration::from_micros(2));
+        let mut looks = Looks::begin();
         loop {
             let is_done = stream.query()?;
             self.async_error()?;
             if is_done {
                 return Ok(());
             }
-            if begun.elapsed() > timeout {
+            if !looks.again(timeout) {
                 let what = format!("work of rank {} of {}", self.rank(), self.size());
                 return Err(NcclError::TimedOut { what, after: timeout }.into());
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(PAUSE);
         }
     }
 

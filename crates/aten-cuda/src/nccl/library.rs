@@ -15,7 +15,7 @@ use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use c10_core::{Allocation, DeviceIndex, LibraryStream, Runtime};
 use cuda_sys::nccl::types::{ncclComm, ncclComm_t, ncclConfig_t, ncclUniqueId};
@@ -23,13 +23,11 @@ use cuda_sys::{CallError, Nccl, NcclError as CallFailure, ncclResult_t};
 
 use super::asked::{Asked, Function};
 use super::devices::Cache;
+use super::looks::Looks;
 use crate::base::error::Result;
 use crate::base::nccl_error::NcclError;
 use crate::blas::Slot;
 use crate::tensor::Tensor;
-
-/// The longest pause between two questions whether something is done.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a communicator that is to end waits for a group that it is in.
 const GROUP_PATIENCE: Duration = Duration::from_secs(10);
@@ -233,14 +231,12 @@ impl Handle {
 
     /// Waits until what was begun is done.
     pub(super) fn complete(&self, call: &'static str, timeout: Duration) -> Result<()> {
-        let (begun, mut pause) = (Instant::now(), Duration::from_micros(2));
+        let mut looks = Looks::begin();
         while self.asynchronous(call)? {
-            if begun.elapsed() > timeout {
+            if !looks.again(timeout) {
                 let what = format!("{call} of rank {} of {}", self.rank, self.ranks);
                 return Err(NcclError::TimedOut { what, after: timeout }.into());
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(PAUSE);
         }
         Ok(())
     }

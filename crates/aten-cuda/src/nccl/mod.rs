@@ -15,6 +15,7 @@ mod communicator;
 mod devices;
 mod group;
 mod library;
+mod looks;
 mod memory;
 
 use std::fmt;
