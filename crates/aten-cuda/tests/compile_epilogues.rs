@@ -1,7 +1,8 @@
 //! Products of compiled functions that take along what follows them: by the simulated cuBLASLt and by the kernels of the
 //! crate, against the function as it is and against loops on the host.
 //!
-//! `COMPILE_DRIVER=real` runs what needs no faults on the device and the libraries of the machine.
+//! `COMPILE_DRIVER=real RUST_TEST_THREADS=1` runs what needs no faults (`--skip failing`) on the device and the libraries of
+//! the machine; those are of the whole process, so that one test must not run beside another.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use aten_cuda::blas;
