@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test sets up is there")]
 
 mod common;
+mod faults;
 
 use aten_cuda::comm;
 use aten_cuda::{DType, Result, Tensor};
@@ -204,42 +205,18 @@ fn every_kind() -> Result<Vec<u8>> {
     Ok([all.to_bytes()?, sums[0].to_bytes()?, out[1].to_bytes()?].concat())
 }
 
-fn calls(rig: &SimulatedRuntime) -> Vec<(&'static str, u64)> {
-    let answered = rig.machine().calls().into_iter().filter(|(_, code, _)| *code == CUresult::CUDA_SUCCESS);
-    answered.map(|(call, _, count)| (call, count)).collect()
-}
-
 fn allocated(rig: &SimulatedRuntime) -> i64 {
     (0..3)
         .map(|device| rig.runtime().memory().stats(device).map_or(-1, |stats| stats.allocated_bytes.all.current))
         .sum()
 }
 
-/// Runs with a call that fails; what is wrong with what happened.
+/// Runs with a call that fails; what is wrong with what happened, or that memory is left.
 fn wrong(rig: &SimulatedRuntime, expected: &[u8], fault: Fault) -> Option<String> {
-    rig.machine().inject(fault);
-    let outcome = every_kind();
-    rig.machine().clear_faults();
-    match outcome {
-        Ok(bytes) if bytes == expected => {}
-        Ok(_) => return Some("a wrong result".to_owned()),
-        Err(error) => {
-            let cause = error.runtime().map(|cause| (cause.error_code(), cause.is_out_of_memory()));
-            if cause.is_none_or(|(code, full)| code != Some(fault.code.0) && !full) {
-                return Some(format!("another error: {error}"));
-            }
-        }
-    }
-    if let Some(inconsistency) = rig.runtime().inconsistency() {
-        return Some(inconsistency);
-    }
-    match every_kind() {
-        Ok(bytes) if bytes == expected => {}
-        Ok(_) => return Some("the second run gives a wrong result".to_owned()),
-        Err(error) => return Some(format!("the second run: {error}")),
-    }
-    let left = allocated(rig);
-    (left != 0).then(|| format!("{left} bytes stay allocated"))
+    faults::wrong(rig, every_kind, expected, fault).or_else(|| {
+        let left = allocated(rig);
+        (left != 0).then(|| format!("{left} bytes stay allocated"))
+    })
 }
 
 #[test]
@@ -248,9 +225,9 @@ fn any_driver_call_may_fail_and_nothing_is_left() {
     for peers in [true, false] {
         let rig = SimulatedRuntime::new(Config::default().devices(3).peer_access(peers).seed(1));
         let expected = every_kind().unwrap();
-        let before = calls(&rig);
+        let before = faults::calls(&rig);
         assert_eq!(every_kind().unwrap(), expected);
-        for (call, all) in calls(&rig) {
+        for (call, all) in faults::calls(&rig) {
             let count = all - before.iter().find(|(name, _)| *name == call).map_or(0, |(_, count)| *count);
             for occurrence in 1..=count {
                 let fault = Fault { call, occurrence, code: CUresult::CUDA_ERROR_NOT_PERMITTED };
@@ -267,21 +244,6 @@ fn any_driver_call_may_fail_and_nothing_is_left() {
 #[test]
 fn any_driver_call_of_a_first_use_may_fail() {
     let rig = || SimulatedRuntime::new(Config::default().devices(3).seed(1));
-    let (expected, seen) = {
-        let rig = rig();
-        (every_kind().unwrap(), calls(&rig))
-    };
-    let mut wrongs = Vec::new();
-    for (call, count) in seen {
-        if ["cuDriverGetVersion", "cuInit", "cuDeviceGetCount"].contains(&call) {
-            continue;
-        }
-        for occurrence in std::collections::BTreeSet::from([1, count / 3 + 1, count]) {
-            let rig = rig();
-            let fault = Fault { call, occurrence, code: CUresult::CUDA_ERROR_NOT_PERMITTED };
-            wrongs.extend(wrong(&rig, &expected, fault).map(|wrong| format!("{fault:?}: {wrong}")));
-            rig.close_clean();
-        }
-    }
+    let (wrongs, _) = faults::of_first_use(rig, every_kind, wrong);
     assert!(wrongs.is_empty(), "{} are wrong:\n{}", wrongs.len(), wrongs.join("\n"));
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test sets up is there")]
 
 mod common;
+mod faults;
 
 use std::thread;
 use std::time::Duration;
@@ -391,53 +392,10 @@ fn every_kind() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn calls(rig: &SimulatedRuntime) -> Vec<(&'static str, u64)> {
-    let answered = rig.machine().calls().into_iter().filter(|(_, code, _)| *code == CUresult::CUDA_SUCCESS);
-    answered.map(|(call, _, count)| (call, count)).collect()
-}
-
-/// Runs with a call that fails; what is wrong with what happened.
-fn wrong(rig: &SimulatedRuntime, expected: &[u8], fault: Fault) -> Option<String> {
-    rig.machine().inject(fault);
-    let outcome = every_kind();
-    rig.machine().clear_faults();
-    match outcome {
-        Ok(bytes) if bytes == expected => {}
-        Ok(_) => return Some("a wrong result".to_owned()),
-        Err(error) => {
-            let cause = error.runtime().map(|cause| (cause.error_code(), cause.is_out_of_memory()));
-            if cause.is_none_or(|(code, full)| code != Some(fault.code.0) && !full) {
-                return Some(format!("another error: {error}"));
-            }
-        }
-    }
-    match every_kind() {
-        Ok(bytes) if bytes == expected => rig.runtime().inconsistency(),
-        Ok(_) => Some("the second run gives a wrong result".to_owned()),
-        Err(error) => Some(format!("the second run: {error}")),
-    }
-}
-
 #[test]
 fn any_driver_call_may_fail_and_nothing_is_left() {
-    let rig = || SimulatedRuntime::new(Config::default().devices(2).seed(1));
-    let (expected, seen) = {
-        let rig = rig();
-        (every_kind().unwrap(), calls(&rig))
-    };
-    let (mut wrongs, mut tried) = (Vec::new(), 0);
-    for (call, count) in seen {
-        if ["cuDriverGetVersion", "cuInit", "cuDeviceGetCount"].contains(&call) {
-            continue;
-        }
-        for occurrence in std::collections::BTreeSet::from([1, count / 3 + 1, count]) {
-            let rig = rig();
-            let fault = Fault { call, occurrence, code: CUresult::CUDA_ERROR_NOT_PERMITTED };
-            tried += 1;
-            wrongs.extend(wrong(&rig, &expected, fault).map(|wrong| format!("{fault:?}: {wrong}")));
-            rig.close_clean();
-        }
-    }
+    let judge = |rig: &SimulatedRuntime, expected: &[u8], fault| faults::wrong(rig, every_kind, expected, fault);
+    let (wrongs, tried) = faults::of_first_use(|| machine(2, 1), every_kind, judge);
     assert!(wrongs.is_empty(), "{} of {tried} are wrong:\n{}", wrongs.len(), wrongs.join("\n"));
     assert!(tried > 60, "only {tried} places");
 }

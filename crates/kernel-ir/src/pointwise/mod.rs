@@ -149,7 +149,7 @@ impl Schedule {
 }
 
 /// Nodes of a program from which on it is long.
-pub(crate) const SHORT: usize = 16;
+const SHORT: usize = 16;
 
 /// Elements of a thread in strided kernels.
 const STRIDED_UNROLL: u32 = 4;
