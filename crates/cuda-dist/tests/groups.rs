@@ -1,13 +1,15 @@
 //! Groups of threads over a store in the process: results against plain loops, and what is refused.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use aten_cuda::{DType, Tensor};
 use cuda_dist::{Error, ErrorHandling, HashStore, InitOptions, Life, ProcessGroup, ReduceOp, Settings};
-use proptest::prelude::*;
+use support::{SIZES, run_programs};
 
 fn options(timeout: Duration) -> InitOptions {
     let settings = Settings { beat: Duration::from_millis(20), ..Settings::default() };
@@ -27,65 +29,11 @@ fn ranks<T: Send>(size: usize, options: &InitOptions, rank: impl Fn(ProcessGroup
     })
 }
 
-/// A step of a random program: which collective, how many elements for each rank, which root, which reduction.
-type Step = (u8, usize, usize, u8);
-
-const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max];
-
-fn made_one(op: ReduceOp, values: impl Iterator<Item = i64>) -> i64 {
-    let values: Vec<i64> = values.collect();
-    let of: fn(&[i64]) -> i64 = [
-        |values: &[i64]| values.iter().sum(),
-        |values: &[i64]| values.iter().copied().fold(1, i64::wrapping_mul),
-        |values: &[i64]| *values.iter().min().unwrap(),
-        |values: &[i64]| *values.iter().max().unwrap(),
-    ][OPS.iter().position(|known| *known == op).unwrap()];
-    of(&values)
-}
-
-/// What a rank gives in a step.
-fn given(step: usize, rank: usize, count: usize) -> Vec<i64> {
-    (0..count).map(|place| ((step * 7 + rank * 3 + place * 5) % 11) as i64 - 4).collect()
-}
-
-fn run_step(group: &ProcessGroup, number: usize, (kind, count, root, op): Step) {
-    let (rank, size) = (group.rank(), group.size());
-    let (root, op) = (root % size, OPS[op as usize % OPS.len()]);
-    let count = if kind == 4 { count * size } else { count };
-    let own = given(number, rank, count);
-    let tensor = |values: &[i64]| Tensor::from_slice(values, &[values.len() as i64]).unwrap();
-    let all: Vec<Vec<i64>> = (0..size).map(|rank| given(number, rank, count)).collect();
-    let reduced: Vec<i64> = (0..count).map(|place| made_one(op, all.iter().map(|one| one[place]))).collect();
-    let input = tensor(&own);
-    let (work, output, expected) = match kind {
-        0 => (group.all_reduce(&input, op), input, reduced),
-        1 => (group.reduce(&input, root, op), input, if rank == root { reduced } else { own }),
-        2 => (group.broadcast(&input, root), input, all[root].clone()),
-        3 => {
-            let output = tensor(&vec![0; count * size]);
-            (group.all_gather_into_tensor(&output, &input), output, all.concat())
-        }
-        4 => {
-            let output = tensor(&vec![0; count / size]);
-            let part = count / size;
-            (group.reduce_scatter_tensor(&output, &input, op), output, reduced[rank * part..][..part].to_vec())
-        }
-        _ => (group.barrier(), tensor(&[]), Vec::new()),
-    };
-    work.unwrap().wait().unwrap();
-    assert_eq!(output.to_vec::<i64>().unwrap(), expected, "step {number}, kind {kind}, rank {rank} of {size}");
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
-
-    #[test]
-    fn random_programs_agree_with_plain_loops(
-        size in 2_usize..=8,
-        program in proptest::collection::vec((0_u8..6, 0_usize..5, 0_usize..8, 0_u8..4), 1..12),
-    ) {
+#[test]
+fn random_programs_agree_with_plain_loops() {
+    for size in SIZES {
         ranks(size, &options(Duration::from_secs(60)), |group| {
-            program.iter().enumerate().for_each(|(number, step)| run_step(&group, number, *step));
+            run_programs(&group);
             group.monitored_barrier(Duration::from_secs(60), false).unwrap();
         });
     }
@@ -185,8 +133,11 @@ fn destroying_a_group_ends_what_is_under_way() {
 #[test]
 fn without_handling_the_group_goes_on() {
     let mut options = options(Duration::from_millis(200));
-    let settings =
-        Settings { error_handling: ErrorHandling::NoHandling, propagate_error: false, ..options.settings.unwrap() };
+    let settings = Settings {
+        error_handling: ErrorHandling::NoHandling,
+        propagate_error: false,
+        ..options.settings.clone().unwrap()
+    };
     options.settings = Some(Settings { desync_debug: false, ..settings });
     let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 2, &options).unwrap();
     let Err(Error::Timeout(report)) = group.barrier().unwrap().wait() else { panic!("rank 1 is not there") };

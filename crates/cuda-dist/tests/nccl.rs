@@ -1,6 +1,8 @@
 //! Groups over the simulated NCCL: a thread for each rank, with a device of its own on one simulated machine.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,8 +17,7 @@ const DEVICES: usize = 4;
 fn machine() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let config =
-            testkit::Config::default().devices(u32::try_from(DEVICES).unwrap()).nccl_timeout(Duration::from_secs(60));
+        let config = testkit::Config::default().devices(8).nccl_timeout(Duration::from_secs(60));
         testkit::make_default(config).unwrap();
         nccl::set_library(Some(cuda_sim::nccl()));
     });
@@ -34,7 +35,7 @@ fn ranks<T: Send>(size: usize, timeout: Duration, rank: impl Fn(ProcessGroup) ->
                 backend: BackendKind::Nccl,
                 device: Some(Device::cuda(i32::try_from(number).unwrap())),
                 timeout,
-                settings: Some(settings),
+                settings: Some(settings.clone()),
                 ..InitOptions::default()
             };
             let rank = &rank;
@@ -78,6 +79,13 @@ fn devices_compute_together_in_the_order_of_streams() {
         group.barrier().unwrap().wait().unwrap();
         group.destroy().unwrap();
     });
+}
+
+#[test]
+fn random_programs_agree_with_plain_loops() {
+    for size in support::SIZES {
+        ranks(size, Duration::from_secs(60), |group| support::run_programs(&group));
+    }
 }
 
 #[test]
