@@ -27,7 +27,7 @@ use crate::store::Store;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// How many bytes of a rank may lie in the store unread.
-const UNREAD_MAX: usize = 16 << 20;
+const UNREAD_MAX: usize = 1 << 20;
 
 /// The end of a rank, from which its messages come and to which they go.
 #[derive(Debug)]

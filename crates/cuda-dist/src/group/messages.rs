@@ -101,7 +101,7 @@ impl ProcessGroup {
     }
 
     /// Begins to send a tensor, which stays as it is until the work is done. On the backend `store` that is when the message
-    /// lies in the store, where at most 16 MiB of a rank may lie unread.
+    /// lies in the store, where 1 MiB of a rank or one message may lie unread.
     ///
     /// By NCCL, messages are done one after the other: two ranks that send to each other do so by
     /// [`Self::batch_isend_irecv`].
