@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use aten_cuda::{Device, Tensor, nccl};
 use c10_core::{CUDAGraph, CaptureMode, Stream};
-use cuda_dist::{BackendKind, Error, HashStore, InitOptions, PrefixStore, ProcessGroup, ReduceOp, Settings, Store};
+use cuda_dist::{
+    BackendKind, Error, GroupOptions, HashStore, InitOptions, PrefixStore, ProcessGroup, ReduceOp, Settings, Store,
+};
 
 const DEVICES: usize = 4;
 
@@ -86,6 +88,87 @@ fn random_programs_agree_with_plain_loops() {
     for size in support::SIZES {
         ranks(size, Duration::from_secs(60), |group| support::run_programs(&group));
     }
+}
+
+#[test]
+fn parts_have_communicators_of_their_own() {
+    ranks(3, Duration::from_secs(60), |whole| {
+        let rank = whole.rank();
+        let part = match whole.new_group(&[2, 0], &GroupOptions::default()) {
+            Ok(part) => part,
+            Err(Error::NotInGroup { rank: 1, ranks }) => {
+                assert_eq!((ranks, rank), (vec![0, 2], 1));
+                return whole.barrier().unwrap().wait().unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        };
+        // Where PyTorch looks for the identity of the first group of some ranks.
+        assert!(whole.store().check(&["1//cuda//0"]).unwrap());
+        let tensor = on(rank, &[rank as f32]);
+        part.all_reduce(&tensor, ReduceOp::Max).unwrap().wait().unwrap();
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [2.0]);
+        // By the store the same ranks move tensors of the host.
+        let by_store = GroupOptions { backend: Some(BackendKind::Store), ..GroupOptions::default() };
+        let on_host = part.new_group(&[0, 1], &by_store).unwrap();
+        assert_eq!((part.backend(), on_host.backend(), on_host.device()), ("nccl", "store", None));
+        on_host.barrier().unwrap().wait().unwrap();
+        whole.barrier().unwrap().wait().unwrap();
+        part.destroy().unwrap();
+    });
+}
+
+#[test]
+fn what_nccl_has_not_is_refused_and_scales_are_ours() {
+    ranks(2, Duration::from_secs(60), |group| {
+        let rank = group.rank();
+        let tensor = on(rank, &[rank as f32 + 1.0]);
+        let work = group.all_reduce(&tensor, ReduceOp::PremulSum(0.5)).unwrap();
+        work.wait().unwrap();
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [1.5]);
+        assert_eq!(work.duration().unwrap(), None, "nobody asked for it");
+        let whole = tensor.to(aten_cuda::DType::I64).unwrap();
+        let unsupported = |error: Error| matches!(error, Error::Unsupported { backend: "nccl", .. });
+        assert!(unsupported(group.all_reduce(&whole, ReduceOp::BAnd).unwrap_err()));
+        assert!(unsupported(group.send(&tensor, 1 - rank, 3).unwrap_err()), "a tag");
+        assert!(unsupported(group.recv(&tensor, None, 0).unwrap_err()), "from anyone");
+        group.barrier().unwrap().wait().unwrap();
+    });
+}
+
+#[test]
+fn settings_of_streams_events_and_numbers() {
+    machine();
+    let settings = Settings { enable_timing: true, high_priority: true, nan_check: true, ..Settings::default() };
+    let (backend, settings) = (BackendKind::Nccl, Some(settings));
+    let options = InitOptions { backend, settings, ..InitOptions::default() };
+    let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 1, &options).unwrap();
+    let tensor = on(0, &[1.0, 2.0]);
+    let work = group.all_reduce(&tensor, ReduceOp::Sum).unwrap();
+    work.wait().unwrap();
+    while !work.is_completed() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(work.duration().unwrap().is_some());
+    let nan = on(0, &[1.0, f32::NAN]);
+    assert!(matches!(group.all_reduce(&nan, ReduceOp::Sum), Err(Error::NotANumber { .. })));
+}
+
+#[test]
+fn a_message_that_does_not_come_is_named() {
+    let texts = ranks(2, Duration::from_millis(600), |group| {
+        let tensor = on(group.rank(), &[1.0]);
+        if group.rank() == 1 {
+            thread::sleep(Duration::from_millis(1500));
+            return String::new();
+        }
+        let work = group.irecv(&tensor, Some(1), 0).unwrap();
+        while !work.is_completed() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        work.exception().unwrap().to_string()
+    });
+    assert!(texts[0].starts_with("rank 0: recv #1 of float32 [1] (from rank 1) did not end"), "{}", texts[0]);
+    assert!(texts[0].contains("it was never sent by rank 1"), "{}", texts[0]);
 }
 
 #[test]

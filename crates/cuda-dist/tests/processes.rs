@@ -4,7 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "ranks report to the test by their output")]
 
-use std::net::TcpListener;
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -125,8 +126,16 @@ fn killed(group: &ProcessGroup, when: &str) -> Result<(), Error> {
     outcome
 }
 
+/// A port that nobody else is given for a minute: a connection to it has just been closed from its side, so that the system
+/// gives it to whoever names it and to nobody who takes any.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut client = TcpStream::connect(address).unwrap();
+    drop(listener.accept().unwrap());
+    // The end of the connection has come.
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    address.port()
 }
 
 fn start(role: &str, rank: usize, size: usize, variables: &[(&str, String)]) -> Child {

@@ -159,12 +159,24 @@ impl Engine {
                 self.stop_waiting(client);
                 (Some(vec![WAIT_CANCELED]), Vec::new())
             }
+            Request::QueuePush(key, value) => {
+                table.push(&key, value).map_err(full)?;
+                return Ok(self.tell_one(&key).into_iter().collect());
+            }
+            Request::QueuePop(key) => {
+                let answer = table.pop(&key).map_or_else(
+                    || Writer::answer().raw(&0_u64.to_le_bytes()),
+                    |(count, value)| Writer::answer().raw(&(count as u64).to_le_bytes()).text(&value),
+                );
+                (Some(answer.0), Vec::new())
+            }
             Request::Delete(key) => (Some(i64::from(table.delete(&key)).to_le_bytes().to_vec()), Vec::new()),
             request @ (Request::Get(_)
             | Request::MultiGet(_)
             | Request::Check(_)
             | Request::NumKeys
             | Request::Ping(_)
+            | Request::QueueLen(_)
             | Request::ListKeys
             | Request::Validate(_)
             | Request::Token(_)) => (Some(self.read(&request)?), Vec::new()),
@@ -188,6 +200,7 @@ impl Engine {
             Request::Check(keys) => vec![if keys.iter().all(|key| table.has(key)) { READY } else { NOT_READY }],
             Request::NumKeys => count(table.len()).to_vec(),
             Request::Ping(nonce) => nonce.to_le_bytes().to_vec(),
+            Request::QueueLen(key) => count(table.queue_len(key)).to_vec(),
             Request::ListKeys => {
                 self.fits(table.keys().map(<[u8]>::len))?;
                 table.keys().fold(Writer::answer().raw(&count(table.len())), |answer, key| answer.text(key)).0
@@ -201,6 +214,8 @@ impl Engine {
             | Request::Delete(_)
             | Request::Append(..)
             | Request::MultiSet(_)
+            | Request::QueuePush(..)
+            | Request::QueuePop(_)
             | Request::CancelWait => return Err(Refusal::Garbage("a request out of place".to_owned())),
         })
     }
@@ -247,6 +262,14 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Tells the first that waits for a queue and for nothing else: what came is for one, as in torch.
+    fn tell_one(&mut self, key: &[u8]) -> Option<(ClientId, Vec<u8>)> {
+        let waits_for_it = |client: &&ClientId| self.awaited.get(client).is_some_and(|missing| missing.len() == 1);
+        let client = self.waiting.get(key)?.iter().find(waits_for_it).copied()?;
+        self.stop_waiting(client);
+        Some((client, vec![STOP_WAITING]))
     }
 
     fn tell_waiting(&mut self, key: &[u8], answers: &mut Answers) {
@@ -312,6 +335,22 @@ mod tests {
         engine.leave(1);
         assert_eq!(engine.apply(0, Request::CancelWait).unwrap(), [(0, vec![WAIT_CANCELED])]);
         assert!(engine.apply(2, Request::Set(b"a".to_vec(), Vec::new())).unwrap().is_empty());
+        assert!(engine.waiting.is_empty() && engine.awaited.is_empty());
+    }
+
+    #[test]
+    fn what_is_pushed_wakes_one() {
+        let mut engine = engine();
+        let pop = || Request::QueuePop(b"q".to_vec());
+        assert_eq!(engine.apply(2, pop()).unwrap(), [(2, 0_u64.to_le_bytes().to_vec())]);
+        engine.apply(0, Request::Wait(keys(&["q"]))).unwrap();
+        engine.apply(1, Request::Wait(keys(&["q"]))).unwrap();
+        let push = || Request::QueuePush(b"q".to_vec(), b"x".to_vec());
+        assert_eq!(engine.apply(2, push()).unwrap(), [(0, vec![STOP_WAITING])]);
+        assert_eq!(engine.apply(2, push()).unwrap(), [(1, vec![STOP_WAITING])]);
+        assert_eq!(engine.apply(2, Request::QueueLen(b"q".to_vec())).unwrap(), [(2, 2_u64.to_le_bytes().to_vec())]);
+        let first = [&2_u64.to_le_bytes()[..], &1_u64.to_le_bytes(), b"x"].concat();
+        assert_eq!(engine.apply(0, pop()).unwrap(), [(0, first)]);
         assert!(engine.waiting.is_empty() && engine.awaited.is_empty());
     }
 
