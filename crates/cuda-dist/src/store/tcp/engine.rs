@@ -25,7 +25,8 @@ pub struct Limits {
     pub request_bytes: usize,
     /// Bytes of all keys and values: 256 MiB.
     pub store_bytes: usize,
-    /// Clients at a time: 4096. A rank of a group has three connections.
+    /// Clients at a time: 4096. A rank has three connections for each group, and a fourth
+    /// where it sends messages by the store.
     pub connections: usize,
     /// Seconds from the beginning of a connection until it has proved that it speaks the protocol, and from the first byte
     /// of a request to the last: 10.
@@ -264,10 +265,25 @@ impl Engine {
         }
     }
 
-    /// Tells the first that waits for a queue and for nothing else: what came is for one, as in torch.
+    /// Something came into a queue: the first that waits for it alone is told, since what came is for one, as in torch. Those
+    /// that wait for more than it wait for the rest.
     fn tell_one(&mut self, key: &[u8]) -> Option<(ClientId, Vec<u8>)> {
-        let waits_for_it = |client: &&ClientId| self.awaited.get(client).is_some_and(|missing| missing.len() == 1);
-        let client = self.waiting.get(key)?.iter().find(waits_for_it).copied()?;
+        let mut first = None;
+        for client in self.waiting.get(key).into_iter().flatten() {
+            match self.awaited.get_mut(client) {
+                Some(missing) if missing.len() > 1 => drop(missing.remove(key)),
+                Some(_) => first = first.or(Some(*client)),
+                None => {}
+            }
+        }
+        let awaited = &self.awaited;
+        if let Some(clients) = self.waiting.get_mut(key) {
+            clients.retain(|client| awaited.get(client).is_some_and(|missing| missing.contains(key)));
+            if clients.is_empty() {
+                self.waiting.remove(key);
+            }
+        }
+        let client = first?;
         self.stop_waiting(client);
         Some((client, vec![STOP_WAITING]))
     }
@@ -351,6 +367,11 @@ mod tests {
         assert_eq!(engine.apply(2, Request::QueueLen(b"q".to_vec())).unwrap(), [(2, 2_u64.to_le_bytes().to_vec())]);
         let first = [&2_u64.to_le_bytes()[..], &1_u64.to_le_bytes(), b"x"].concat();
         assert_eq!(engine.apply(0, pop()).unwrap(), [(0, first)]);
+        assert!(engine.waiting.is_empty() && engine.awaited.is_empty());
+        // Whoever waits for more is told with the last.
+        assert!(engine.apply(0, Request::Wait(keys(&["r", "s"]))).unwrap().is_empty());
+        assert!(engine.apply(1, Request::QueuePush(b"r".to_vec(), b"x".to_vec())).unwrap().is_empty());
+        assert_eq!(engine.apply(1, Request::Set(b"s".to_vec(), Vec::new())).unwrap(), [(0, vec![STOP_WAITING])]);
         assert!(engine.waiting.is_empty() && engine.awaited.is_empty());
     }
 
