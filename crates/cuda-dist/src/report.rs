@@ -96,6 +96,7 @@ impl fmt::Display for RankState {
             Life::Alive | Life::Silent(_) | Life::Left => {}
         }
         match &self.last {
+            None if matches!(self.life, Life::Silent(_)) => f.write_str("had called nothing when it last wrote")?,
             None => f.write_str("called nothing yet")?,
             Some(last) if last.sequence <= self.completed => write!(f, "last called {last}, which is done there")?,
             Some(last) if matches!(self.life, Life::Silent(_)) => write!(f, "was in {last} when it last wrote")?,

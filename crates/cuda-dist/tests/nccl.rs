@@ -91,6 +91,11 @@ fn random_programs_agree_with_plain_loops() {
 }
 
 #[test]
+fn ten_thousand_communicators_leave_nothing() {
+    ranks(1, Duration::from_secs(60), |group| support::make_ten_thousand(&group));
+}
+
+#[test]
 fn parts_have_communicators_of_their_own() {
     ranks(3, Duration::from_secs(60), |whole| {
         let rank = whole.rank();

@@ -179,7 +179,7 @@ impl NcclBackend {
         let with = |tensors: &[Tensor]| ranks().map(|rank| (rank, tensors[rank].clone())).collect();
         let root_alone = |tensors: &[Tensor]| vec![(root, tensors[0].clone())];
         // To whom this rank gives something, and from whom it gets something, with the tensors.
-        let (gives, gets): (Vec<(usize, Tensor)>, Vec<(usize, Tensor)>) = match (call.operation, own == root) {
+        let (gives, gets): (Parcels, Parcels) = match (call.operation, own == root) {
             (Operation::Gather, true) => (Vec::new(), with(outputs)),
             (Operation::Gather, false) => (root_alone(inputs), Vec::new()),
             (Operation::Scatter, true) => (with(inputs), Vec::new()),
@@ -235,6 +235,9 @@ impl NcclBackend {
         Err(Error::Unsupported { backend: NAME, problem })
     }
 }
+
+/// Tensors, each with the rank that it comes from or goes to.
+type Parcels = Vec<(usize, Tensor)>;
 
 /// The values times the factor of a call, where it has one.
 fn scaled(call: &Call, input: &Tensor) -> aten_cuda::Result<Tensor> {

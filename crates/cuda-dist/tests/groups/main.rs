@@ -1,7 +1,6 @@
 //! Groups of threads over a store in the process: results against plain loops, and what is refused.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod many;
 mod messages;
 mod objects;
 mod settings;
@@ -52,6 +51,11 @@ fn random_programs_agree_with_plain_loops() {
 }
 
 #[test]
+fn ten_thousand_groups_leave_nothing() {
+    ranks(1, &options(Duration::from_secs(60)), |group| support::make_ten_thousand(&group));
+}
+
+#[test]
 fn what_cannot_be_is_refused_at_once() {
     machine();
     let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 1, &options(Duration::from_secs(60))).unwrap();
@@ -68,7 +72,7 @@ fn what_cannot_be_is_refused_at_once() {
     for op in [ReduceOp::PremulSum(2.0), ReduceOp::PremulSum(f64::NAN)] {
         assert!(matches!(group.reduce(&whole, 0, op), Err(Error::Argument(_))));
     }
-    let large = Tensor::zeros(&[(2 << 20) + 1], DType::F32, "cpu").unwrap();
+    let large = Tensor::zeros(&[(1 << 20) + 1], DType::F64, "cpu").unwrap();
     assert!(matches!(group.broadcast(&large, 0), Err(Error::Unsupported { .. })));
     assert!(matches!(group.broadcast(&tensor, 1), Err(Error::Argument(_))));
     assert!(matches!(group.reduce(&tensor, 9, ReduceOp::Sum), Err(Error::Argument(_))));

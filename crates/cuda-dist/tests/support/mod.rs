@@ -1,9 +1,13 @@
-//! Random programs of collectives and messages, and what plain loops say their results are.
+//! Random programs of collectives and messages, and what plain loops say their results are; and groups without end.
 //!
 //! Each rank makes the same program from its seed, and knows what every other rank gives, so that it can say what must come.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "a few reductions are in the programs")]
+
+use std::time::{Duration, Instant};
+
 use aten_cuda::{DType, Device, Tensor};
-use cuda_dist::{P2POp, ProcessGroup, ReduceOp, Work};
+use cuda_dist::{GroupOptions, P2POp, ProcessGroup, ReduceOp, Work};
 
 /// How many programs there are of all sizes together.
 pub(crate) const PROGRAMS: u64 = 1000;
@@ -70,7 +74,7 @@ fn made_one(op: ReduceOp, values: impl Iterator<Item = i64>) -> i64 {
         ReduceOp::BAnd => |a, b| a & b,
         ReduceOp::BOr => |a, b| a | b,
         ReduceOp::BXor => |a, b| a ^ b,
-        other => panic!("no plain loop for {other}"),
+        _ => panic!("no plain loop for {op}"),
     };
     values.reduce(of).unwrap()
 }
@@ -197,7 +201,7 @@ impl Player<'_> {
     }
 
     fn objects(&self, step: Step) -> (Rows, Rows) {
-        let bytes = |rank: usize| vec![rank as u8; (step.count + rank) % 3];
+        let bytes = |rank: usize| [7, 0, 255][rank % 3..].repeat((step.count + rank) % 3);
         let got = self.group.all_gather_object(&bytes(self.rank)).unwrap();
         let rows =
             |objects: Vec<Vec<u8>>| objects.into_iter().map(|object| object.into_iter().map(i64::from).collect());
@@ -219,4 +223,36 @@ impl Player<'_> {
         assert_eq!(self.group.recv(&output, Some(from), tag).unwrap(), from);
         (vec![output.to_vec::<i64>().unwrap()], vec![values])
     }
+}
+
+/// A line of `/proc/self/status`, as a number.
+fn own(name: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_start_matches(':').split_whitespace().next().unwrap().parse().unwrap()
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Makes and destroys 10,000 groups of one rank, each from a group of one rank: no thread, descriptor or key stays.
+pub(crate) fn make_ten_thousand(whole: &ProcessGroup) {
+    let before = (own("Threads"), descriptors(), whole.store().num_keys().unwrap());
+    for number in 0..10_000 {
+        let group = whole.new_group(&[0], &GroupOptions::default()).unwrap();
+        if number % 100 == 0 {
+            group.barrier().unwrap().wait().unwrap();
+        }
+        group.destroy().unwrap();
+    }
+    let begin = Instant::now();
+    // Other tests of the program have threads and files too, but none as many as these groups had.
+    let are_many = || own("Threads") > before.0 + 100 || descriptors() > before.1 + 100;
+    while are_many() {
+        let now = (own("Threads"), descriptors());
+        assert!(begin.elapsed() < Duration::from_secs(20), "threads and files: {now:?}, before {before:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(whole.store().num_keys().unwrap(), before.2);
 }
