@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use c10_core::{CUDAGraph, CaptureMode, Stream};
 use cuda_dist::{
     BackendKind, Error, GroupOptions, HashStore, InitOptions, PrefixStore, ProcessGroup, ReduceOp, Settings, Store,
 };
+use testkit::{CUresult, Fault};
 
 const DEVICES: usize = 4;
 
@@ -254,4 +256,73 @@ fn a_captured_collective_runs_with_each_replay() {
         }
         assert_eq!(tensor.to_vec::<f32>().unwrap(), [6.0]);
     });
+}
+
+/// Collectives of one rank, of each way that they take; what came.
+fn of_one_rank() -> Result<Vec<f32>, Error> {
+    let settings =
+        Settings { beat: Duration::from_millis(5), enable_timing: true, nan_check: true, ..Settings::default() };
+    let (backend, settings) = (BackendKind::Nccl, Some(settings));
+    let options = InitOptions { backend, settings, ..InitOptions::default() };
+    let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 1, &options)?;
+    let collectives = || {
+        let input = Tensor::from_slice(&[1.0_f32, 2.0], &[2])?.to_device(Device::cuda(0))?;
+        let outputs = [Tensor::zeros(&[2], input.dtype(), input.device())?];
+        group.all_reduce(&input, ReduceOp::PremulSum(2.0))?.wait()?;
+        group.all_gather(&outputs, &input)?.wait()?;
+        group.reduce_scatter(&input, &outputs, ReduceOp::Sum)?.wait()?;
+        group.all_to_all(&outputs, &[input])?.wait()?;
+        let object = group.all_gather_object(b"object")?;
+        assert_eq!(object, [b"object"]);
+        group.barrier()?.wait()?;
+        Ok(outputs[0].to_vec::<f32>()?)
+    };
+    let got = collectives();
+    group.destroy()?;
+    got
+}
+
+const ALONE: &str = "CUDA_DIST_TEST_ALONE";
+
+/// In a process of its own, since all threads of a process have one machine. Does nothing otherwise.
+#[test]
+fn calls_fail_one_after_another() {
+    if std::env::var(ALONE).is_err() {
+        return;
+    }
+    let machine = testkit::make_default(testkit::Config::default()).unwrap();
+    nccl::set_library(Some(cuda_sim::nccl()));
+    let expected = of_one_rank().unwrap();
+    assert_eq!(expected, [2.0, 4.0]);
+    let calls = || machine.calls().into_iter().filter(|(_, code, _)| *code == CUresult::CUDA_SUCCESS);
+    let before: Vec<_> = calls().collect();
+    of_one_rank().unwrap();
+    let mut failed = 0;
+    for (call, _, all) in calls() {
+        let count = all - before.iter().find(|(name, ..)| *name == call).map_or(0, |(.., count)| *count);
+        for occurrence in BTreeSet::from([1, count / 2]).into_iter().filter(|number| *number > 0) {
+            let fault = Fault { call, occurrence, code: CUresult::CUDA_ERROR_NOT_PERMITTED };
+            machine.inject(fault);
+            match of_one_rank() {
+                Ok(got) => assert_eq!(got, expected, "{fault:?}"),
+                Err(Error::Tensor(_)) => failed += 1,
+                Err(error) => panic!("{fault:?}: {error:?}"),
+            }
+            machine.clear_faults();
+            assert_eq!(of_one_rank().unwrap(), expected, "after {fault:?}");
+        }
+    }
+    assert!(failed > 10, "{failed} failed");
+}
+
+#[test]
+fn a_call_of_the_driver_that_fails_is_told_and_nothing_hangs() {
+    let program = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(program)
+        .args(["--exact", "calls_fail_one_after_another", "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }

@@ -38,7 +38,7 @@ impl ProcessGroup {
         let shared = Arc::new(self.shared(call, number, pending));
         state.under_way.push_back(Arc::clone(&shared));
         drop(state);
-        self.hand_out(shared)
+        Ok(self.hand_out(shared))
     }
 
     pub(super) fn check_given_up(&self) -> Result<()> {
@@ -59,11 +59,11 @@ impl ProcessGroup {
     }
 
     /// A work for the caller. The group may have been given up since the call was let through.
-    pub(super) fn hand_out(&self, shared: Arc<Shared>) -> Result<Work> {
+    pub(super) fn hand_out(&self, shared: Arc<Shared>) -> Work {
         if let Some(error) = self.inner.given_up.get() {
             let _ = shared.verdict.set(error.clone());
         }
-        Ok(Work { shared })
+        Work { shared }
     }
 
     /// Looks whether some of the values that this rank gives are NaN, where that is asked for. Not while the current stream

@@ -172,7 +172,7 @@ impl ProcessGroup {
             works.push(shared);
         }
         drop(state);
-        works.into_iter().map(|shared| self.hand_out(shared)).collect()
+        Ok(works.into_iter().map(|shared| self.hand_out(shared)).collect())
     }
 
     fn message(&self, message: &P2POp) -> Result<Message> {

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use aten_cuda::{DType, Tensor};
-use cuda_dist::{Error, HashStore, Operation, P2POp, ProcessGroup, ReduceOp, Store as _};
+use cuda_dist::{Error, HashStore, InitOptions, Operation, P2POp, ProcessGroup, ReduceOp, Settings, Store as _};
 
 use super::{machine, options, ranks};
 
@@ -112,6 +112,34 @@ fn a_message_of_another_kind_is_named() {
         "rank 0 called recv #1 of int64 [2] (from rank 1, tag 4), but rank 1 called send #1 of int64 [3] (to rank 0, \
          tag 4): the sizes are [3] and [2]"
     );
+}
+
+#[test]
+fn what_is_no_message_and_no_length_is_refused() {
+    let store = HashStore::new();
+    let group = ProcessGroup::with_store(Arc::new(store.clone()), 0, 2, &options(TIME)).unwrap();
+    for (garbage, tag) in [(&b"garbage"[..], 0), (&[0xff, 0xfe], 1), (b"1 barrier -  - - - 0", 2)] {
+        let key = format!("cuda_dist/message/1/0/{tag}/0");
+        store.set(&format!("{key}/values"), &[0; 8]).unwrap();
+        store.set(&key, garbage).unwrap();
+        let error = group_of(&store).recv(&row(&[0]), Some(1), tag).unwrap_err();
+        assert!(matches!(&error, Error::Value { key: named, .. } if *named == key), "{error}");
+    }
+    // Rank 1 says that its object has a length that cannot be.
+    for (sequence, length) in [(1, -1_i64), (2, i64::MAX)] {
+        let call = format!("{sequence} all_gather_into_tensor int64 1 - - - 0");
+        store.set(&format!("cuda_dist/values/{sequence}/1"), &length.to_le_bytes()).unwrap();
+        store.set(&format!("cuda_dist/call/{sequence}/1"), call.as_bytes()).unwrap();
+        let error = group.all_gather_object(b"object").unwrap_err().to_string();
+        assert!(error.contains(&format!("is {length}, and an object has from 0 to")), "{error}");
+    }
+}
+
+/// A group of its own for what gives a group up.
+fn group_of(store: &HashStore) -> ProcessGroup {
+    let settings = options(TIME).settings.map(|settings| Settings { propagate_error: false, ..settings });
+    let options = InitOptions { settings, ..options(TIME) };
+    ProcessGroup::with_store(Arc::new(store.clone()), 0, 2, &options).unwrap()
 }
 
 #[test]
