@@ -307,31 +307,30 @@ fn the_job_of_kubernetes_says_who_is_who() {
     });
 }
 
+/// Before and after a collective it is the same program; that others find out then too is tested with the groups.
 #[test]
 fn the_others_say_which_rank_was_killed() {
-    for when in ["before", "in", "after"] {
-        let port = free_port();
-        let rank = |rank: usize| {
-            let rank = rank.to_string();
-            let variables = [
-                ("RANK", rank.as_str()),
-                ("WORLD_SIZE", "3"),
-                ("MASTER_ADDR", "127.0.0.1"),
-                ("MASTER_PORT", &port),
-                ("TORCH_NCCL_COORD_CHECK_MILSEC", "100"),
-            ];
-            run(KILLED_RANK, &variables, &[when, "--seconds", "1"])
-        };
-        let outputs: Vec<Output> = std::thread::scope(|scope| {
-            let rank = &rank;
-            let threads: Vec<_> = (0..3).map(|number| scope.spawn(move || rank(number))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        for output in &outputs[..2] {
-            let text = text(output);
-            assert!(output.status.success(), "{when}: {text}");
-            assert!(text.contains("never called by rank 2") && text.contains("is refused"), "{when}: {text}");
-        }
-        assert!(!outputs[2].status.success() && text(&outputs[2]).contains("kills itself"), "{when}");
+    let port = free_port();
+    let rank = |rank: usize| {
+        let rank = rank.to_string();
+        let variables = [
+            ("RANK", rank.as_str()),
+            ("WORLD_SIZE", "3"),
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", &port),
+            ("TORCH_NCCL_COORD_CHECK_MILSEC", "100"),
+        ];
+        run(KILLED_RANK, &variables, &["in", "--seconds", "3"])
+    };
+    let outputs: Vec<Output> = std::thread::scope(|scope| {
+        let rank = &rank;
+        let threads: Vec<_> = (0..3).map(|number| scope.spawn(move || rank(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for output in &outputs[..2] {
+        let text = text(output);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("never called by rank 2") && text.contains("is refused"), "{text}");
     }
+    assert!(!outputs[2].status.success() && text(&outputs[2]).contains("kills itself"));
 }

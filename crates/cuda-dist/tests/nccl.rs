@@ -27,6 +27,13 @@ fn machine() {
     });
 }
 
+/// Ends the work of all ranks, and then waits past NCCL: whoever drops a group aborts its communicator, and others that still
+/// look whether their work is done would find that.
+fn meet(group: &ProcessGroup) {
+    group.barrier().unwrap().wait().unwrap();
+    group.monitored_barrier(Duration::from_secs(60), true).unwrap();
+}
+
 /// Runs each rank on a thread of its own, and a device; what they found.
 fn ranks<T: Send>(size: usize, timeout: Duration, rank: impl Fn(ProcessGroup) -> T + Sync) -> Vec<T> {
     machine();
@@ -80,7 +87,7 @@ fn devices_compute_together_in_the_order_of_streams() {
         let part = on(rank, &[0.0]);
         group.reduce_scatter_tensor(&part, &gathered, ReduceOp::Avg).unwrap().wait().unwrap();
         assert_eq!(part.to_vec::<f32>().unwrap(), [value]);
-        group.barrier().unwrap().wait().unwrap();
+        meet(&group);
         group.destroy().unwrap();
     });
 }
@@ -88,7 +95,10 @@ fn devices_compute_together_in_the_order_of_streams() {
 #[test]
 fn random_programs_agree_with_plain_loops() {
     for size in support::SIZES {
-        ranks(size, Duration::from_secs(60), |group| support::run_programs(&group));
+        ranks(size, Duration::from_secs(60), |group| {
+            support::run_programs(&group);
+            meet(&group);
+        });
     }
 }
 
@@ -105,7 +115,8 @@ fn parts_have_communicators_of_their_own() {
             Ok(part) => part,
             Err(Error::NotInGroup { rank: 1, ranks }) => {
                 assert_eq!((ranks, rank), (vec![0, 2], 1));
-                return whole.barrier().unwrap().wait().unwrap();
+                whole.monitored_barrier(Duration::from_secs(60), true).unwrap();
+                return meet(&whole);
             }
             Err(error) => panic!("{error}"),
         };
@@ -119,8 +130,13 @@ fn parts_have_communicators_of_their_own() {
         let on_host = part.new_group(&[0, 1], &by_store).unwrap();
         assert_eq!((part.backend(), on_host.backend(), on_host.device()), ("nccl", "store", None));
         on_host.barrier().unwrap().wait().unwrap();
-        whole.barrier().unwrap().wait().unwrap();
+        part.barrier().unwrap().wait().unwrap();
+        on_host.destroy().unwrap();
+        // It waits for the other rank, and the last to leave removes what the group has in the store.
         part.destroy().unwrap();
+        whole.monitored_barrier(Duration::from_secs(60), true).unwrap();
+        assert!(!whole.store().check(&["1//cuda_dist/left"]).unwrap());
+        meet(&whole);
     });
 }
 
@@ -138,7 +154,7 @@ fn what_nccl_has_not_is_refused_and_scales_are_ours() {
         assert!(unsupported(group.all_reduce(&whole, ReduceOp::BAnd).unwrap_err()));
         assert!(unsupported(group.send(&tensor, 1 - rank, 3).unwrap_err()), "a tag");
         assert!(unsupported(group.recv(&tensor, None, 0).unwrap_err()), "from anyone");
-        group.barrier().unwrap().wait().unwrap();
+        meet(&group);
     });
 }
 
@@ -233,7 +249,7 @@ fn tensors_of_other_devices_are_refused() {
         assert!(matches!(error, Error::Unsupported { backend: "nccl", .. }), "{error}");
         let host = Tensor::from_slice(&[1.0_f32], &[1]).unwrap();
         assert!(matches!(group.broadcast(&host, 0), Err(Error::Unsupported { backend: "nccl", .. })));
-        group.barrier().unwrap().wait().unwrap();
+        meet(&group);
     });
 }
 
@@ -255,6 +271,7 @@ fn a_captured_collective_runs_with_each_replay() {
             group.barrier().unwrap().wait().unwrap();
         }
         assert_eq!(tensor.to_vec::<f32>().unwrap(), [6.0]);
+        meet(&group);
     });
 }
 

@@ -29,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::rendezvous::{Rendezvous, RendezvousOptions};
 use crate::settings::{ErrorHandling, Settings};
 use crate::store::Store;
+use crate::store::table::number;
 use crate::store::tcp::TcpStoreServer;
 pub use messages::P2POp;
 use recorder::{Owner, Recorder};
@@ -204,6 +205,9 @@ impl Inner {
         }
     }
 }
+
+/// Where ranks count themselves that leave.
+const LEFT: &str = "cuda_dist/left";
 
 /// The name of torch's first group.
 const FIRST_GROUP: &str = "0";
@@ -382,27 +386,39 @@ impl ProcessGroup {
         outcome
     }
 
-    /// Leaves the group: waits for nothing that is under way, says to the others that this rank has left, and where this
-    /// process holds the store, waits up to five seconds until the others have left too.
+    /// Leaves the group: waits for nothing that is under way, and says to the others that this rank has left. Where this
+    /// process holds the store, and by NCCL on every rank, it waits up to five seconds until the others have left too: the end
+    /// of a communicator would reach those that still look whether their work is done.
     ///
     /// # Errors
     /// The store was lost before.
     pub fn destroy(mut self) -> Result<()> {
+        let ends_together = self.kind == BackendKind::Nccl && self.inner.given_up.get().is_none();
+        let left = if ends_together { Some(self.leave(true)) } else { None };
         self.end();
         if let Some(watchdog) = self.watchdog.take() {
             let _ = watchdog.join();
         }
-        let left = self.store.add("cuda_dist/left", 1);
-        if self.server.is_none() {
-            let is_last = left? == self.size().cast_signed() as i64;
-            return if is_last && self.inner.name != FIRST_GROUP { self.tidy() } else { Ok(()) };
-        }
-        let (begin, mut left) = (Instant::now(), left?);
-        while left < self.size().cast_signed() as i64 && begin.elapsed() < Duration::from_secs(5) {
+        let left = left.unwrap_or_else(|| self.leave(self.server.is_some()))?;
+        let is_last = left == self.size().cast_signed() as i64;
+        if is_last && self.inner.name != FIRST_GROUP { self.tidy() } else { Ok(()) }
+    }
+
+    /// Says that this rank leaves, and waits for the others where that is wanted; the how manieth it is.
+    fn leave(&self, waits: bool) -> Result<i64> {
+        let (begin, own) = (Instant::now(), self.store.add(LEFT, 1)?);
+        let all = self.size().cast_signed() as i64;
+        let mut left = own;
+        while waits && left < all && begin.elapsed() < Duration::from_secs(5) {
             thread::sleep(Duration::from_millis(5));
-            left = self.store.add("cuda_dist/left", 0)?;
+            // The last one of a group of some ranks removes the number.
+            if !self.store.check(&[LEFT])? {
+                break;
+            }
+            let said = self.store.get(LEFT, Duration::from_secs(1)).unwrap_or_default();
+            left = number(&said).unwrap_or(all);
         }
-        Ok(())
+        Ok(own)
     }
 
     fn end(&self) {

@@ -136,7 +136,7 @@ impl ProcessGroup {
             (state.called, state.last.as_ref().is_some_and(|last| last.operation.has_parts()))
         };
         let ranks = 0..self.size();
-        let mut keys: Vec<String> = [RANKS, "cuda_dist/left", "cuda//0"].map(str::to_owned).to_vec();
+        let mut keys: Vec<String> = [RANKS, super::LEFT, "cuda//0"].map(str::to_owned).to_vec();
         for rank in ranks.clone() {
             keys.extend([super::watchdog::state_key(rank), call_key(called, rank), values_key(called, rank)]);
             if is_personal {
