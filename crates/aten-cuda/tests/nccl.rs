@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use aten_cuda::comm::{self, Movement, Pattern, Route};
 use aten_cuda::nccl::{self, Calls, Communicator, Options, ReduceOp, UniqueId, Using};
 use aten_cuda::{Complex32, DType, Element, Error, NcclError, Tensor};
 use c10_core::{CUDAGraph, CUDAPluggableAllocator, CaptureMode, Device, MemPool, MemPoolOptions, Runtime, Stream};
@@ -676,6 +677,55 @@ fn a_graph_replays_groups_messages_and_all_collectives() -> Result<()> {
             assert_eq!([values[0].to_vec::<f32>()?, values[1].to_vec::<f32>()?], model);
         }
     }
+    close(rig);
+    Ok(())
+}
+
+/// Calls of NCCL so far whose name ends so.
+fn calls_of(rig: &SimulatedRuntime, name: &str) -> usize {
+    rig.machine().library_calls().iter().filter(|call| call.symbol.ends_with(name)).count()
+}
+
+#[test]
+fn nccl_moves_tensors_of_comm_where_it_is_named_or_was_measured_to_be_quicker() -> Result<()> {
+    let rig = machine(3);
+    let inputs: Vec<Tensor> = (0..3).map(|rank| on(rank, &[1_i64 << rank; 5])).collect();
+    let all = |run: &dyn Fn() -> Result<()>| -> Result<[usize; 3]> {
+        let names = ["ncclBroadcast", "ncclReduce", "ncclAllReduce"];
+        let before = names.map(|name| calls_of(&rig, name));
+        run()?;
+        Ok([0, 1, 2].map(|at| calls_of(&rig, names[at]) - before[at]))
+    };
+    let run = |pattern: Pattern| {
+        for copy in comm::broadcast(&inputs[1], &[2, 1, 0])? {
+            assert_eq!(copy.to_vec::<i64>()?, [2; 5]);
+        }
+        assert_eq!(comm::reduce_add(&refs(&inputs), 2)?.to_vec::<i64>()?, [7; 5]);
+        let copies: Vec<Tensor> = inputs.iter().map(|input| input.add(0)).collect::<Result<_>>()?;
+        comm::all_reduce_(&refs(&copies), pattern)?;
+        copies.iter().try_for_each(|copy| copy.to_vec::<i64>().map(|values| assert_eq!(values, [7; 5])))
+    };
+    assert_eq!(all(&|| run(Pattern::Auto))?, [0; 3], "it is not chosen without a measurement");
+    comm::set_route(Route::Nccl);
+    assert_eq!(all(&|| run(Pattern::Nccl))?, [3; 3], "each rank calls once");
+    nccl::set_library(None);
+    assert_eq!(all(&|| run(Pattern::Nccl))?, [0; 3], "there is none");
+    nccl::set_library(Some(cuda_sim::nccl()));
+    comm::set_route(Route::Auto);
+    let measured = comm::measure(&[2, 0, 1], &[40])?;
+    let quicker = |movement: Movement| {
+        let row = measured.iter().find(|row| row.movement == movement).unwrap();
+        3 * usize::from(row.nccl_ns < row.own_ns)
+    };
+    let expected = [Movement::Broadcast, Movement::ReduceAdd, Movement::AllReduce].map(quicker);
+    assert_eq!(all(&|| run(Pattern::Auto))?, expected, "{measured:?}");
+    assert_eq!(all(&|| run(Pattern::Ring))?[2], 0, "what is named is done");
+    comm::set_route(Route::Direct);
+    assert_eq!(all(&|| run(Pattern::Tree))?, [0; 3]);
+    comm::set_route(Route::Auto);
+    comm::forget_measurements();
+    assert_eq!(all(&|| run(Pattern::Auto))?, [0; 3]);
+    drop(inputs);
     close(rig);
     Ok(())
 }
