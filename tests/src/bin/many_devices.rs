@@ -80,7 +80,7 @@ fn report(name: &str, right: bool) -> bool {
 }
 
 fn reaches(one: i32, other: i32) -> bool {
-    let link = Runtime::with_current(|runtime| runtime.devices().peer_link(one.into(), other.into()));
+    let link = Runtime::with_current(|runtime| runtime.devices().peer_link(one, other));
     link.is_ok_and(|link| link.access)
 }
 
@@ -208,7 +208,7 @@ fn collectives(devices: &[i32], calls: Calls) -> Result<bool> {
             right &= is(tensor, &vec![grown; expected.len()])?;
         }
     }
-    let split = |rank: usize| comms[rank].split((rank < 2).then_some(1), -(rank as i32), &options);
+    let split = |rank: usize| comms[rank].split((rank < 2).then_some(1), -i32::from(rank > 0), &options);
     let parts = nccl::group(|| (0..devices.len()).map(split).collect::<Result<Vec<_>>>())?;
     let seats: Vec<_> = parts.iter().flatten().map(|part| (part.rank(), part.size())).collect();
     right &= seats == [(1, 2), (0, 2)];
