@@ -20,6 +20,7 @@ use crate::model::memory::bytes;
 use crate::model::{DueHostWork, HostWork, State};
 use crate::report::{LiveHandles, Report};
 use crate::toolkit::LibraryCall;
+use crate::topology::LinkFault;
 
 /// How often the pump of the default machine looks for work to finish.
 const PUMP_INTERVAL: Duration = Duration::from_millis(1);
@@ -165,6 +166,11 @@ impl Machine {
     /// Makes a coming call fail. Its own effect does not happen.
     pub fn inject(&self, fault: Fault) {
         self.lock().inject(fault);
+    }
+
+    /// Makes a link fail or get slower. Bytes of [`LinkMoment::After`](crate::LinkMoment::After) count from now on.
+    pub fn inject_link(&self, fault: LinkFault) {
+        self.lock().engine.flows.inject(fault);
     }
 
     /// Forgets all faults that have not happened yet.

@@ -27,7 +27,7 @@ pub(crate) use managed::{CPU, Location, Managed, Pages, Stretch};
 pub(crate) use resident::Blocks as ManagedBlocks;
 pub(crate) use space::GRANULE;
 pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
-pub(crate) use view::{DeviceView, Noticed};
+pub(crate) use view::{DeviceView, Noticed, Traffic};
 
 use self::blocks::Blocks;
 use self::bytes::{Backing, Bytes};
