@@ -1,6 +1,7 @@
 //! How a simulated machine is set up.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cuda_sys::{CUresult, CudaVersion};
@@ -59,6 +60,7 @@ pub struct Config {
     pub(crate) link_faults: Vec<LinkFault>,
     pub(crate) other_processes: Vec<(u32, u64)>,
     pub(crate) nccl_timeout: Duration,
+    pub(crate) machine_file: Option<PathBuf>,
 }
 
 /// Steps of all threads of a launch together, likewise.
@@ -95,6 +97,7 @@ impl Default for Config {
             link_faults: Vec::new(),
             other_processes: Vec::new(),
             nccl_timeout: NCCL_TIMEOUT,
+            machine_file: None,
         }
     }
 }
@@ -247,6 +250,16 @@ impl Config {
         self
     }
 
+    /// Makes the machine one that processes share: those that name the same file have the same devices, so that what one holds of
+    /// their memory is not free for the others, and NVML lists them all. The file is made if it is not there; what a killed
+    /// process held is free at once. Each process has addresses, a clock and a seed of its own, and work of several does not
+    /// slow each other down.
+    #[must_use]
+    pub fn machine_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.machine_file = Some(path.into());
+        self
+    }
+
     /// How long in real time a collective waits for ranks that do not come, and a communicator for those that do not join,
     /// until the simulated NCCL lets it fail; 30 seconds at first.
     #[must_use]
@@ -261,7 +274,8 @@ impl Config {
     /// each device), `CUDA_SIM_VIRTUAL_MEMORY`, `CUDA_SIM_PEER_ACCESS`, `CUDA_SIM_TOPOLOGY`
     /// (`nvlink:450:1000`, `pcie:64:2000:4` or `pairs:100:1000:0-1:2-3`, as the functions of [`Topology`]), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
     /// (`symbol:occurrence:code`, or `link:0-1:down:5000ns` and `link:0-1:50%:4096B` for links that go down or have part of their
-    /// bandwidth left, at a time or after bytes, separated by commas), `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas) and
+    /// bandwidth left, at a time or after bytes, separated by commas), `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas), `CUDA_SIM_MACHINE` (the file
+    /// of a machine that processes share) and
     /// `CUDA_SIM_NCCL_TIMEOUT` (milliseconds).
     /// `CUDA_LAUNCH_BLOCKING` and `CUDA_MODULE_LOADING` are the real driver's variables, and read as it reads them.
     ///
@@ -391,6 +405,14 @@ const SETTINGS: &[Setting] = &[
                     None => config.faults.push(Fault::parse(part)?),
                 }
             }
+            Some(())
+        },
+    },
+    Setting {
+        variable: "CUDA_SIM_MACHINE",
+        expected: "the path of a file",
+        read: |config, text| {
+            config.machine_file = Some(PathBuf::from(text));
             Some(())
         },
     },

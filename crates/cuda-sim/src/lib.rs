@@ -80,6 +80,7 @@ pub use export::{Export, Needs};
 pub use fft::{CUFFT_EXPORTS, CUFFT_VERSION, cufft, cufft_without};
 pub use journal::{JournalEntry, QueuedWork, WorkKind};
 pub use machine::{Bound, Machine};
+pub use model::memory::MachineFileError;
 pub use nccl::{NCCL_EXPORTS, NCCL_VERSION, nccl, nccl_without};
 pub use nvml::{NVML_EXPORTS, nvml, nvml_functions, nvml_without};
 pub use report::{LiveHandles, Report, ReportKind};

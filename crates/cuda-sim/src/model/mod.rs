@@ -60,7 +60,7 @@ use self::libraries::{Library, LibraryKernel};
 use self::library_work::LibraryFunctions;
 use self::links::Link;
 use self::memory::bytes::Backing;
-use self::memory::{Heap, Memory};
+use self::memory::{Heap, MachineFile, Memory};
 use self::modules::{Function, Module};
 use self::pools::DevicePool;
 use self::rng::Rng;
@@ -188,7 +188,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config, file: Option<MachineFile>) -> Self {
         let devices = config.devices;
         let mut state = Self {
             nvml_users: 0,
@@ -197,7 +197,7 @@ impl State {
             engine: Engine::new(Flows::new(config.topology.clone(), config.link_faults.clone())),
             overdue: BTreeSet::new(),
             launched: None,
-            memory: Memory::new(devices, config.capacity_bytes).tracking(config.checks.uninitialized),
+            memory: Memory::new(devices, config.capacity_bytes).tracking(config.checks.uninitialized).shared_by(file),
             births: VecDeque::new(),
             primaries: (0..devices).map(|_| Primary::default()).collect(),
             contexts: BTreeMap::new(),
