@@ -166,14 +166,14 @@ impl Flows {
         ended
     }
 
-    /// Lets a flow move from now on; told if it has ended by that.
-    fn start(&mut self, op: OpId, Flow { way, bytes }: Flow) -> Option<Ended> {
+    /// Lets a flow move from now on; what has ended by that, itself or others on a link that went down.
+    fn start(&mut self, op: OpId, Flow { way, bytes }: Flow) -> Vec<Ended> {
         let ends = way.ends.map(|(from, to)| (u32::from(from), u32::from(to)));
         if ends.is_some_and(|(from, to)| self.topology().is_some_and(|topology| !topology.reaches(from, to))) {
-            return Some(Ended { op, is_broken: true });
+            return vec![Ended { op, is_broken: true }];
         }
         if bytes == 0 {
-            return Some(Ended { op, is_broken: false });
+            return vec![Ended { op, is_broken: false }];
         }
         let mut moving = Moving { op, way, left: bytes.saturating_mul(PARTS), rate: 0, then: None };
         for fault in 0..self.faults.len() {
@@ -192,9 +192,7 @@ impl Flows {
         }
         self.moving.push(moving);
         // A link may go down before the first byte.
-        let ended = self.end_arrived();
-        debug_assert!(ended.len() <= 1 || ended.iter().all(|ended| ended.is_broken));
-        ended.into_iter().next()
+        self.end_arrived()
     }
 
     /// Gives every flow its share of the links on its way.
@@ -297,6 +295,10 @@ mod tests {
         assert_eq!(history(links.clone(), later, &[flows[0], flows[2]]), [(0, 1_000, false), (1, 3_000, true)]);
         let at_once = fault(LinkChange::Down, LinkMoment::After(0));
         assert_eq!(history(links.clone(), at_once, &flows[..1]), [(0, 0, true)]);
+        // The second finds none of the bytes left, and takes the first with it.
+        let second = fault(LinkChange::Down, LinkMoment::After(10_000));
+        let both = [flows[0], (100, (1, 0), 10)];
+        assert_eq!(history(links.clone(), second, &both), [(0, 100, true), (1, 100, true)]);
         let slow = fault(LinkChange::Percent(50), LinkMoment::After(5_000));
         assert_eq!(history(links.clone(), slow, &flows[..1]), [(0, 1_500, false)]);
         let slow = fault(LinkChange::Percent(10), LinkMoment::At(900));
