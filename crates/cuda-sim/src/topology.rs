@@ -270,10 +270,8 @@ impl Topology {
             Link::ToHost(_) | Link::FromHost(_) => HOST_RATE,
             Link::Out(_) | Link::In(_) | Link::Up(_) | Link::Down(_) => full,
             Link::Between(one, other) => {
-                let of_pair = match self.connection(one.into(), other.into()) {
-                    Connection::HostBridge if matches!(self.kind, Kind::Pairs(_)) => HOST_RATE,
-                    _ => full,
-                };
+                let by_host = self.connection(one.into(), other.into()) == Connection::HostBridge;
+                let of_pair = if by_host && matches!(self.kind, Kind::Pairs(_)) { HOST_RATE } else { full };
                 of_pair.saturating_mul(self.percent(one.into(), other.into()).into()) / 100
             }
         }

@@ -192,8 +192,9 @@ fn the_load_is_that_of_all_processes() {
         rates.gpu
     };
     let mut other = Other::new(&place.0);
-    (other.told("use 0"), other.told(&taken(GIB)));
-    assert_eq!((load(), other.told("work 0")), (0, "queued".to_owned()));
+    let answers = [other.told("use 0"), other.told(&taken(GIB))];
+    assert_eq!((answers, load()), (["used".to_owned(), "taken".to_owned()], 0));
+    assert_eq!(other.told("work 0"), "queued");
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while load() == 0 && std::time::Instant::now() < until {
         std::thread::sleep(std::time::Duration::from_millis(1));
