@@ -7,7 +7,7 @@
 //! **Invariants:** numbers are whole, so that the same flows have the same history everywhere. Nothing here happens before
 //! `at_ns`, up to which all flows have moved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::engine::OpId;
 use crate::topology::{Link, LinkChange, LinkFault, LinkMoment, Topology, Way};
@@ -152,17 +152,18 @@ impl Flows {
 
     /// Takes out what has moved all its bytes.
     fn end_arrived(&mut self) -> Vec<Ended> {
-        let mut ended = Vec::new();
-        while let Some(at) = self.moving.iter().position(|moving| moving.left == 0) {
-            let Moving { op, way, then, .. } = self.moving.remove(at);
-            let Some((fault, rest)) = then else {
+        let (mut ended, mut changes) = (Vec::new(), Vec::new());
+        let arrived: Vec<Moving> = self.moving.extract_if(.., |moving| moving.left == 0).collect();
+        for Moving { op, way, then, .. } in arrived {
+            let Some((fault, left)) = then else {
                 ended.push(Ended { op, is_broken: false });
                 continue;
             };
-            // It was on its way when the link changed, so it takes part in that.
-            self.moving.insert(at, Moving { op, way, left: rest.max(1), rate: 0, then: None });
-            ended.extend(self.change(fault));
+            // It is on its way when the link changes, so it takes part in that.
+            self.moving.push(Moving { op, way, left, rate: 0, then: None });
+            changes.push(fault);
         }
+        ended.extend(changes.into_iter().flat_map(|fault| self.change(fault)).collect::<Vec<_>>());
         ended
     }
 
@@ -211,9 +212,12 @@ impl Flows {
             }
         }
         let share = |&(left, wanting): &(u64, u64)| (wanting > 0).then(|| (left / wanting).max(1));
-        while let Some((rate, scarcest)) = links.iter().filter_map(|(link, of)| Some((share(of)?, *link))).min() {
+        while let Some(rate) = links.values().filter_map(share).min() {
+            // These links are the scarcest: what goes over one of them gets no more, whatever the others leave.
+            let is_scarce = |of: &(u64, u64)| share(of) == Some(rate);
+            let scarce: BTreeSet<Link> = links.iter().filter(|(_, of)| is_scarce(of)).map(|(link, _)| *link).collect();
             for moving in self.moving.iter_mut().filter(|moving| moving.rate == 0) {
-                if !moving.way.links().any(|link| link == scarcest) {
+                if !moving.way.links().any(|link| scarce.contains(&link)) {
                     continue;
                 }
                 moving.rate = rate;
@@ -305,28 +309,65 @@ mod tests {
         assert_eq!(history(links, slow, &flows[..1]), [(0, 1_900, false)]);
     }
 
-    #[test]
-    fn rings_of_64_devices_take_what_the_formula_says() {
-        let links = Topology::nvlink(100, 0);
-        let (devices, part, latency_ns) = (64, 100_000, 2_000);
-        let mut all = Flows::new(Some(links.clone()), Vec::new());
-        let begin = |all: &mut Flows, step: u32, device: u32, now_ns| {
-            let flow = Flow { way: links.way(device, (device + 1) % devices), bytes: part };
-            all.begin(OpId(u64::from(step * devices + device)), flow, now_ns + latency_ns);
+    /// When copies of so many bytes from a device to another, of a part each, are all done. One begins when those before it are that
+    /// brought the part to its source or to its target, or went out of its source.
+    fn taken_ns(links: &Topology, steps: &[(u32, u32, u32)], bytes: u64) -> u64 {
+        let (mut all, mut waits, mut followers) = (Flows::new(Some(links.clone()), Vec::new()), Vec::new(), Vec::new());
+        let (mut brought, mut sent) = (BTreeMap::new(), BTreeMap::new());
+        for (at, &(from, to, part)) in steps.iter().enumerate() {
+            let before: BTreeSet<usize> = [brought.get(&(from, part)), brought.get(&(to, part)), sent.get(&from)]
+                .into_iter()
+                .flatten()
+                .copied()
+                .collect();
+            followers.push(Vec::new());
+            before.iter().for_each(|&before| followers[before].push(at));
+            waits.push(before.len());
+            brought.insert((to, part), at);
+            sent.insert(from, at);
+        }
+        let begin = |all: &mut Flows, at: usize, now_ns: u64| {
+            let (from, to, _) = steps[at];
+            let flow = Flow { way: links.way(from, to), bytes };
+            all.begin(OpId(at as u64), flow, now_ns + links.latency_ns(from, to));
         };
-        (0..devices).for_each(|device| begin(&mut all, 0, device, 0));
-        let (steps, mut last_ns) = (2 * (devices - 1), 0);
+        (0..steps.len()).filter(|&at| waits[at] == 0).for_each(|at| begin(&mut all, at, 0));
+        let (mut last_ns, mut done) = (0, 0);
         while let Some(now_ns) = all.next_ns() {
             last_ns = now_ns;
             for Ended { op, .. } in all.pass_until(now_ns) {
-                let (step, device) = (op.0 / u64::from(devices), op.0 % u64::from(devices));
-                let next = u32::try_from(step).expect("few steps") + 1;
-                if next < steps {
-                    // A device sends on what came.
-                    begin(&mut all, next, (u32::try_from(device).expect("few devices") + 1) % devices, now_ns);
+                done += 1;
+                for &next in &followers[usize::try_from(op.0).expect("few steps")] {
+                    waits[next] -= 1;
+                    if waits[next] == 0 {
+                        begin(&mut all, next, now_ns);
+                    }
                 }
             }
         }
-        assert_eq!(last_ns, u64::from(steps) * (latency_ns + part / 100));
+        assert_eq!(done, steps.len());
+        last_ns
+    }
+
+    #[test]
+    fn sums_on_64_and_512_devices_take_what_the_formulas_say() {
+        let (links, latency_ns, bytes) = (Topology::nvlink(100, 2_000), 2_000, 51_200_000);
+        for devices in [64_u32, 512] {
+            let turns = 2 * (devices - 1);
+            let of_turn = |turn: u32, from: u32| (from, (from + 1) % devices, (from + 2 * devices - turn) % devices);
+            let ring: Vec<(u32, u32, u32)> =
+                (0..turns).flat_map(|turn| (0..devices).map(move |from| of_turn(turn, from))).collect();
+            let found = taken_ns(&links, &ring, bytes / u64::from(devices));
+            let formula = u64::from(turns) * (latency_ns + bytes / u64::from(devices) / 100);
+            assert!(found.abs_diff(formula) * 10 < formula, "a ring of {devices}: {found}, expected {formula}");
+            let rounds = devices.ilog2();
+            let pairs = |round: u32| (0..devices).step_by(2 << round).map(move |near| (near, near + (1 << round)));
+            let up = (0..rounds).flat_map(|round| pairs(round).map(|(near, far)| (far, near, 0)));
+            let down = (0..rounds).rev().flat_map(|round| pairs(round).map(|(near, far)| (near, far, 0)));
+            let tree: Vec<(u32, u32, u32)> = up.chain(down).collect();
+            let found = taken_ns(&links, &tree, bytes);
+            let formula = 2 * u64::from(rounds) * (latency_ns + bytes / 100);
+            assert!(found.abs_diff(formula) * 10 < formula, "a tree of {devices}: {found}, expected {formula}");
+        }
     }
 }
