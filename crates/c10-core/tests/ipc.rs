@@ -519,6 +519,7 @@ fn what_cannot_be_shared_says_why() {
     runtime.ipc().collect().unwrap();
     assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::Released));
     assert_eq!(runtime.ipc().release(&shared), Err(Error::Ipc(IpcError::Released)));
+    assert!(!file_of(&shared).exists(), "nothing is shared any more");
     let shared = buffer.share().unwrap();
     assert_eq!(common::runtime().ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
 
@@ -533,6 +534,36 @@ fn what_cannot_be_shared_says_why() {
         Ok::<_, Error>(())
     });
     inside.unwrap();
+}
+
+#[test]
+fn many_blocks_that_only_others_use_are_warned_of() {
+    const MANY: usize = 1001;
+    if std::env::var_os(ROLE).is_none() {
+        let (_, warnings) = common::in_a_process("many_blocks_that_only_others_use_are_warned_of", &[(ROLE, "warned")]);
+        let limbo = "Producer process tried to deallocate over 1000 memory blocks referred by consumer processes.";
+        assert_eq!(warnings.matches(limbo).count(), 1, "{warnings}");
+        let end = "Producer process has been terminated before all shared CUDA tensors released";
+        assert_eq!(warnings.matches(end).count(), 1, "{warnings}");
+        return;
+    }
+    let rig = rig();
+    let stream = rig.stream();
+    let shared: Vec<SharedBuffer> =
+        (0..MANY).map(|_| rig.runtime.memory().buffer(512, &stream).unwrap().share().unwrap()).collect();
+    let interprocess = rig.machine.live().events;
+    assert!((1000..1010).contains(&interprocess), "events run out, and the last block has none: {interprocess}");
+    // The place of the event: behind version, device, length, offset, identity of the device and identity.
+    assert_eq!([0, MANY - 1].map(|at| shared[at].to_bytes()[45]), [1, 0]);
+    for _ in 0..2 {
+        rig.runtime.ipc().collect().unwrap();
+    }
+    assert_eq!(rig.allocated_bytes(), i64::try_from(512 * MANY).unwrap());
+    shared[1..].iter().for_each(|shared| rig.runtime.ipc().release(shared).unwrap());
+    rig.runtime.ipc().collect().unwrap();
+    assert_eq!(rig.allocated_bytes(), 512);
+    drop(stream);
+    assert_eq!(rig.left(), LiveHandles::default());
 }
 
 /// Shares memory in pages, and tells what becomes of it.
@@ -721,11 +752,13 @@ fn events_for_other_processes_are_refused_as_torch_does() {
     assert_eq!(Event::from_ipc_handle_on(runtime, DEVICE, &[0; 64]).unwrap_err().error_code(), Some(205));
 }
 
-/// Shares a buffer and drops it.
+/// Shares a buffer twice, and opens it once where it was shared.
 fn sharing(rig: &Rig) -> Result<DeviceBuffer> {
     let stream = rig.runtime.streams().pooled(DEVICE, 0)?;
     let buffer = rig.runtime.memory().buffer(LEN, &stream)?;
     buffer.share()?;
+    let shared = buffer.share()?;
+    rig.runtime.ipc().open(&shared)?;
     Ok(buffer)
 }
 

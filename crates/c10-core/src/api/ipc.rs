@@ -212,7 +212,7 @@ impl Ipc<'_> {
 
     /// Frees shared memory that no other process uses any more; torch's `ipc_collect`. A receiver that has ended
     /// without dropping the memory, for example because it was killed, does not use it any more. Sharing does this too,
-    /// with many sharings in use now and then.
+    /// with many sharings in use now and then. Where nothing is shared any more, the file that counts receivers is closed.
     ///
     /// # Errors
     /// The runtime cannot start.
@@ -220,6 +220,7 @@ impl Ipc<'_> {
         let ready = self.0.ready()?;
         ready.sweep();
         ready.ipc.sendings.collect(&ready.api, &ready.deferred);
+        ready.ipc.sendings.close_if_idle();
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::SystemTime;
 
 use crate::base::error::IpcError;
@@ -171,8 +171,9 @@ impl Ledger {
     /// Makes a new file that only this user can open.
     pub(crate) fn new() -> Result<Arc<Self>> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        static SWEPT: Once = Once::new();
         let folder = std::env::temp_dir();
-        sweep(&folder);
+        SWEPT.call_once(|| sweep(&folder));
         // A file that an earlier process with the same number has left behind is not touched.
         let (path, file) = loop {
             let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));

@@ -2,9 +2,10 @@
 //!
 //! **Invariants:** memory is kept until a receiver has opened it and no receiver uses it any more. It is dropped without a
 //! lock, since it goes back to the allocator then. The file of users and the socket are made with the first sharing that
-//! needs them.
+//! needs them, and closed when the program collects and nothing is shared any more.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -140,6 +141,16 @@ impl Sendings {
         any
     }
 
+    /// Closes the file and the socket, where nothing is shared any more.
+    pub(crate) fn close_if_idle(&self) {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        // A slot that is about to be used holds the file.
+        if ledger.as_ref().is_some_and(|ledger| Arc::strong_count(ledger) == 1) {
+            drop(self.offers.lock().unwrap_or_else(PoisonError::into_inner).take());
+            *ledger = None;
+        }
+    }
+
     fn withdraw_offer(&self, sent: &Sent) {
         if !sent.descriptors.is_empty()
             && let Some(offers) = &*self.offers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -154,8 +165,13 @@ impl Sendings {
         if list.len() <= WARN_AFTER || self.has_warned.load(Ordering::Relaxed) {
             return;
         }
-        let in_limbo = list.iter().filter(|sent| Arc::strong_count(&sent.memory) == 1).count();
+        let mut sharings: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+        for sent in &*list {
+            let holders = Arc::strong_count(&sent.memory);
+            sharings.entry(Arc::as_ptr(&sent.memory).addr()).or_insert((0, holders)).0 += 1;
+        }
         drop(list);
+        let in_limbo = sharings.values().filter(|(sharings, holders)| sharings == holders).count();
         if in_limbo > WARN_AFTER && !self.has_warned.swap(true, Ordering::Relaxed) {
             warning!(
                 "Producer process tried to deallocate over {WARN_AFTER} memory blocks referred by consumer processes. Deallocation might be significantly slowed down. Receivers have to drop what they were sent, or the sender to withdraw it."
