@@ -156,11 +156,6 @@ impl Config {
         self
     }
 
-    /// Whether one device reaches the memory of another.
-    pub(crate) fn reaches(&self, one: u32, other: u32) -> bool {
-        self.peer_access && self.topology.as_ref().is_none_or(|topology| topology.reaches(one, other))
-    }
-
     /// Whether misuse that hardware would not notice is an error instead of only a report.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
@@ -254,7 +249,8 @@ impl Config {
     /// The configuration that the environment asks for.
     ///
     /// `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION` (`12.2` or `12020`), `CUDA_SIM_MEMORY` (bytes of
-    /// each device), `CUDA_SIM_VIRTUAL_MEMORY`, `CUDA_SIM_PEER_ACCESS`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
+    /// each device), `CUDA_SIM_VIRTUAL_MEMORY`, `CUDA_SIM_PEER_ACCESS`, `CUDA_SIM_TOPOLOGY`
+    /// (`nvlink:450:1000`, `pcie:64:2000:4` or `pairs:100:1000:0-1:2-3`, as the functions of [`Topology`]), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
     /// (`symbol:occurrence:code`, separated by commas), `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas) and
     /// `CUDA_SIM_NCCL_TIMEOUT` (milliseconds).
     /// `CUDA_LAUNCH_BLOCKING` and `CUDA_MODULE_LOADING` are the real driver's variables, and read as it reads them.
@@ -316,6 +312,11 @@ const SETTINGS: &[Setting] = &[
         variable: "CUDA_SIM_PEER_ACCESS",
         expected: "1 or 0",
         read: |config, text| parse_flag(text).map(|has| config.peer_access = has),
+    },
+    Setting {
+        variable: "CUDA_SIM_TOPOLOGY",
+        expected: "nvlink:GB/s:ns, pcie:GB/s:ns:devices of a switch, or pairs:GB/s:ns:ONE-OTHER:...",
+        read: |config, text| Topology::parse(text).map(|topology| config.topology = Some(topology)),
     },
     Setting {
         variable: "CUDA_SIM_STRICT",

@@ -24,6 +24,7 @@ mod mapped;
 pub(crate) mod memory;
 pub(crate) mod modules;
 pub(crate) mod occupancy;
+mod peers;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod pools;
@@ -73,7 +74,6 @@ use crate::nccl::Nccl;
 use crate::report::{LiveHandles, Report, ReportKind};
 use crate::solver::Solver;
 use crate::toolkit::Record;
-use crate::topology::Way;
 
 /// What one call costs on the host, in simulated nanoseconds.
 const CALL_COST_NS: u64 = 500;
@@ -296,12 +296,14 @@ impl State {
         let from = if let Source::Memory(side) = &transfer.from { device(side.address) } else { None };
         match (from, device(transfer.to.address)) {
             (Some(from), Some(to)) if from != to => {
-                let (way, latency_ns, duration_ns) = topology.way(from, to, transfer.bytes());
+                let way = topology.way(from, to);
+                let slowest = way.links().map(|link| topology.rate(link)).min().unwrap_or(u64::MAX);
+                let duration_ns = transfer.bytes().saturating_mul(1000).div_ceil(slowest);
                 let stalled_ns = if self.config.stalls { timing.latency_ns } else { 0 };
-                Timing { latency_ns: stalled_ns + latency_ns, duration_ns, way }
+                Timing { latency_ns: stalled_ns + topology.latency_ns(from, to), duration_ns, way }
             }
-            (Some(device), None) => Timing { way: Way::of_host(device, true), ..timing },
-            (None, Some(device)) => Timing { way: Way::of_host(device, false), ..timing },
+            (Some(device), None) => Timing { way: topology.way_of_host(device, true), ..timing },
+            (None, Some(device)) => Timing { way: topology.way_of_host(device, false), ..timing },
             (Some(_), Some(_)) | (None, None) => timing,
         }
     }
