@@ -8,6 +8,7 @@ mod common;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
 
 use c10_core::{
     CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, IpcError, Result, Runtime,
@@ -15,6 +16,9 @@ use c10_core::{
 use c10_core::{SharedBuffer, Stream};
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use cuda_sim::{LiveHandles, Machine};
+
+/// Held by tests that map pages on the machine of the process, whose calls they count.
+static PAGES: Mutex<()> = Mutex::new(());
 
 const ROLE: &str = "C10_IPC_TEST_ROLE";
 const LEN: usize = 3 << 20;
@@ -131,6 +135,8 @@ fn the_other_process() {
             let buffers = [1, 2].map(|_| runtime.memory().buffer(LEN, &stream).unwrap());
             for buffer in &buffers {
                 buffer.fill(0..LEN, 6, &stream).unwrap();
+                // What a process had queued that was killed never ends for those who wait for it.
+                stream.synchronize().unwrap();
                 say(&hexadecimal(&buffer.share().unwrap().to_bytes()));
             }
             told();
@@ -381,6 +387,32 @@ fn memory_of_a_sender_that_is_killed_stays_with_its_receiver() {
     assert_eq!(runtime.ipc().open(&late).unwrap_err(), Error::Ipc(IpcError::Released));
 }
 
+#[test]
+fn a_sender_that_is_killed_at_any_moment_leaves_memory_or_an_error() {
+    let (runtime, stream) = process();
+    for moment in 0..8 {
+        let mut other = Other::start("killed sender");
+        let shared = SharedBuffer::from_bytes(&bytes_of(&other.hear())).unwrap();
+        let opened = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_micros(moment * 60));
+                other.child.kill().unwrap();
+            });
+            runtime.streams().set_current(&stream).unwrap();
+            runtime.ipc().open(&shared)
+        });
+        other.child.wait().unwrap();
+        match opened {
+            Ok(buffer) => assert_eq!(buffer.to_vec().unwrap(), [6; LEN], "moment {moment}"),
+            Err(Error::Ipc(IpcError::Released)) => {}
+            Err(error) => panic!("moment {moment}: {error}"),
+        }
+        stream.synchronize().unwrap();
+        runtime.ipc().collect().unwrap();
+        assert!(!file_of(&shared).exists(), "moment {moment}");
+    }
+}
+
 /// Receives a buffer, and shares it on: with its sender, and with another process.
 fn sends_back() {
     let (runtime, stream) = process();
@@ -603,6 +635,7 @@ fn lends_pages(settings: &str) {
 /// The receiver may take over descriptors of a process that it has started, wherever a process may trace its children.
 #[test]
 fn pages_cross_over() {
+    let _alone = PAGES.lock();
     for (role, pages) in [("lender of elastic memory", 3), ("lender of an expandable segment", 1)] {
         let (runtime, stream) = process();
         let calls = |symbol: &str| {
@@ -638,6 +671,7 @@ fn pages_cross_over() {
 /// Containers often refuse what descriptors are taken over by; the sender's socket serves there.
 #[test]
 fn pages_cross_over_by_the_senders_socket() {
+    let _alone = PAGES.lock();
     let (runtime, stream) = process();
     let mut other = Other::start("lender of elastic memory");
     let mut bytes = bytes_of(&other.hear());

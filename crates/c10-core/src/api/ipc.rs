@@ -21,6 +21,7 @@ use std::any::Any;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use handle::SharedBuffer;
 pub(crate) use received::Received;
@@ -120,14 +121,15 @@ impl Ipc<'_> {
         let mut locks = lock_all(&place.slots)?;
         let name = (place.slots[0].path.clone(), place.identity, device);
         if let Some(there) = ready.ipc.received(&name) {
-            wait_for(ready, stream, place.event)?;
+            wait_for(ready, stream, place.event).map_err(|error| why_not_opened(&locks, error))?;
             locks.iter_mut().try_for_each(ReceiverLock::confirm)?;
             let buffer = self.one_more(there, shared.len)?;
             buffer.memory().received().into_iter().for_each(|received| received.use_on(stream));
             let_go_behind(ready, stream, locks);
             return Ok(buffer);
         }
-        let (mapping, address) = self.map_shared(ready, stream, place, shared.len)?;
+        let mapped = self.map_shared(ready, stream, place, shared.len);
+        let (mapping, address) = mapped.map_err(|error| why_not_opened(&locks, error))?;
         locks.iter_mut().try_for_each(ReceiverLock::confirm)?;
         let received = Received::of_process(Box::new((mapping, locks)), place.clone());
         // The sender's event must stay until the stream has passed it.
@@ -304,6 +306,19 @@ fn lock_all(slots: &[SlotName]) -> Result<Vec<ReceiverLock>> {
     slots.iter().map(ReceiverLock::new).collect()
 }
 
+/// Why memory or an event of a process cannot be opened: where that process has ended meanwhile, it is this and not what
+/// the driver says of it. A process that ends loses its locks a moment after its memory.
+fn why_not_opened(locks: &[ReceiverLock], error: Error) -> Error {
+    const MOMENT: Duration = Duration::from_millis(1);
+    for _ in 0..20 {
+        if locks.iter().any(ReceiverLock::sender_has_ended) {
+            return Error::Ipc(IpcError::Released);
+        }
+        std::thread::sleep(MOMENT);
+    }
+    error
+}
+
 /// Lets the locks go when the stream has passed the events that they keep.
 fn let_go_behind(ready: &Started, stream: StreamRef, locks: Vec<ReceiverLock>) {
     let received = Received::new(Box::new(locks));
@@ -325,7 +340,7 @@ fn own_memory(ready: &Started, stream: StreamRef, place: &Place) -> Result<Optio
     } else {
         // It comes back from another process.
         let mut locks = lock_all(later)?;
-        wait_for(ready, stream, place.event)?;
+        wait_for(ready, stream, place.event).map_err(|error| why_not_opened(&locks, error))?;
         locks.iter_mut().try_for_each(ReceiverLock::confirm)?;
         let_go_behind(ready, stream, locks);
     }

@@ -104,6 +104,11 @@ impl ReceiverLock {
         Ok(Self { opened, index: name.index, is_opening: false })
     }
 
+    /// Whether the sender has ended since.
+    pub(crate) fn sender_has_ended(&self) -> bool {
+        ledger::has_ended(&self.opened.file)
+    }
+
     /// Notes that the memory has been opened: the sender need not wait for a first receiver any more.
     pub(crate) fn confirm(&mut self) -> Result<()> {
         self.opened.change(self.index, |_| Some(OPENED))?;
@@ -143,9 +148,11 @@ mod tests {
         let sent = sent();
         let mut lock = ReceiverLock::new(&sent.name()).unwrap();
         lock.confirm().unwrap();
+        assert!(!lock.sender_has_ended());
         sent.end_for_a_test();
         assert_eq!(ReceiverLock::new(&sent.name()).unwrap_err(), Error::Ipc(IpcError::Released));
         assert!(sent.name().path.exists());
+        assert!(lock.sender_has_ended());
         drop(lock);
         assert!(!sent.name().path.exists(), "the last receiver tidies up");
     }
