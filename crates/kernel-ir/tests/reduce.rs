@@ -41,6 +41,7 @@ fn schedule(order: Order, lanes: u16, vector: u8) -> Schedule {
         repeated: 0,
         target: 75,
         fused: false,
+        folded: 0,
     }
 }
 
