@@ -72,10 +72,8 @@ impl Schedule {
     #[must_use]
     pub fn for_fused(self, reduction: &Reduction, extent: u64) -> Self {
         let filled = u64::from(self.lanes) * u64::from(self.vector) * u64::from(self.resident);
-        let fits = matches!(reduction.last(), Last::Each(_)) && self.order == Order::Inner && self.reduced == 1;
-        let has_block = self.lanes == self.threads && self.lanes > 32 && self.vector > 1 && self.resident > 0;
         let fused = Self { fused: true, ..self };
-        if !fits || !has_block || extent != filled {
+        if !fused.has_row_of_vectors(reduction) || extent != filled {
             return fused;
         }
         let elements = u64::from(self.vector) * u64::from(self.resident);
@@ -85,6 +83,13 @@ impl Schedule {
             elements * lanes * registers <= KEPT_REGISTERS && elements * lanes * reduction.nodes() <= WRITTEN_OUT
         };
         Self { folded: [2, 1].into_iter().find(|&lanes| is_short(lanes.into())).unwrap_or(0), ..fused }
+    }
+
+    /// Whether a block has one row, of vectors that stay.
+    fn has_row_of_vectors(&self, reduction: &Reduction) -> bool {
+        let is_row = matches!(reduction.last(), Last::Each(_)) && self.order == Order::Inner && self.reduced == 1;
+        let has_block = self.lanes == self.threads && self.lanes > 32;
+        self.fused && is_row && has_block && self.vector > 1 && self.resident > 0
     }
 
     /// Threads of a block as it is launched.
@@ -146,6 +151,10 @@ impl Schedule {
             _ if self.repeated != 0 && self.order == Order::Outer && self.vector > 1 => {
                 refuse("vectors over rows have no repeated inputs")
             }
+            _ if self.folded > 0 && !self.has_row_of_vectors(reduction) => {
+                refuse("only rows of vectors, one for each block, are written out")
+            }
+            _ if self.folded > 2 => refuse("a thread stands for two lanes at most"),
             _ if self.combined_bytes(reduction) > SHARED_BYTES => refuse("the accumulators pass the shared memory"),
             _ => Ok(()),
         }

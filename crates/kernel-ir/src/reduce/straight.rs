@@ -65,14 +65,14 @@ impl Body<'_> {
     /// The vectors of a thread, those of each lane in rising order.
     fn vectors(&self) -> Vec<Vector> {
         let (schedule, group) = (&self.schedule, u64::from(self.schedule.group()));
-        let lanes = 0..u64::from(schedule.folded);
-        let turns = move |lane: u64| {
+        let along = group * u64::from(schedule.vector);
+        let turns = move |lane: u8| {
             (0..u64::from(schedule.resident)).map(move |turn| Vector {
-                lane: lane as usize,
-                further: lane * group * u64::from(schedule.vector) + turn * schedule.step(),
+                lane: usize::from(lane),
+                further: u64::from(lane) * along + turn * schedule.step(),
             })
         };
-        lanes.flat_map(turns).collect()
+        (0..schedule.folded).flat_map(turns).collect()
     }
 
     /// Loads a vector of the inputs that passes read, or of the others.
