@@ -157,6 +157,11 @@ impl Members {
         for read in self.read.remove(&(to, part)).unwrap_or_default() {
             lane.stream().wait_event(&read)?;
         }
+        // A member sends one copy after the other: copies at once would share its link, and the one on which most depends would
+        // come as late as the last.
+        if let Some(sent) = self.read.get(&(from, part)).and_then(|copies| copies.last()) {
+            lane.stream().wait_event(sent)?;
+        }
         let (Some(read), Some(written)) = (source.storage().buffer(), room.storage().buffer()) else { return Ok(()) };
         let bytes = source.byte_offset()..source.byte_offset() + source.nbytes();
         written.copy_from_buffer_on(room.byte_offset(), read, bytes, lane.stream())?;
