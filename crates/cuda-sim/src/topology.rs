@@ -99,6 +99,16 @@ impl Way {
     pub(crate) fn links(&self) -> impl Iterator<Item = Link> {
         self.links.into_iter().flatten()
     }
+
+    /// Whether it has no links, as work that moves nothing over any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.links[0].is_none()
+    }
+
+    /// Whether it joins two devices, in either direction.
+    pub(crate) fn joins(&self, one: u32, other: u32) -> bool {
+        self.ends.is_some_and(|ends| ends == (id(one), id(other)) || ends == (id(other), id(one)))
+    }
 }
 
 /// A device, or a switch, in a link.
@@ -260,18 +270,77 @@ impl Topology {
             Link::ToHost(_) | Link::FromHost(_) => HOST_RATE,
             Link::Out(_) | Link::In(_) | Link::Up(_) | Link::Down(_) => full,
             Link::Between(one, other) => {
-                let of_pair = match self.connection(one.into(), other.into()) {
-                    Connection::HostBridge if matches!(self.kind, Kind::Pairs(_)) => HOST_RATE,
-                    _ => full,
-                };
+                let by_host = self.connection(one.into(), other.into()) == Connection::HostBridge;
+                let of_pair = if by_host && matches!(self.kind, Kind::Pairs(_)) { HOST_RATE } else { full };
                 of_pair.saturating_mul(self.percent(one.into(), other.into()).into()) / 100
             }
         }
     }
 }
 
+/// A change of the way between two devices while the machine runs.
+///
+/// What is on its way over a link that goes down, or comes later from before, loses its context with
+/// `CUDA_ERROR_NVLINK_UNCORRECTABLE`, as does a kernel that still reaches over it; from then on the two devices do not reach each
+/// other, and copies that are queued later go by the host. A machine without a [`Topology`] has no links that could change.
+///
+/// ```
+/// use cuda_sim::{Config, LinkChange, LinkFault, LinkMoment, Machine, Topology};
+///
+/// let fault = LinkFault { devices: (0, 1), change: LinkChange::Down, when: LinkMoment::After(1 << 20) };
+/// let machine = Machine::new(Config::default().devices(2).topology(Topology::nvlink(450, 1_000)).link_fault(fault));
+/// # drop(machine);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkFault {
+    /// The devices at its ends, in either order.
+    pub devices: (u32, u32),
+    /// What becomes of it, in both directions.
+    pub change: LinkChange,
+    /// When.
+    pub when: LinkMoment,
+}
+
+/// What becomes of the way between two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkChange {
+    /// It moves nothing any more.
+    Down,
+    /// It has so many percent of its bandwidth left, at least one.
+    Percent(u32),
+}
+
+/// When the way between two devices changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkMoment {
+    /// At a time of the machine, in nanoseconds.
+    At(u64),
+    /// When so many bytes have begun to move over it since the fault was injected, in both directions together: the copy or kernel
+    /// that goes beyond stops there.
+    After(u64),
+}
+
+impl LinkFault {
+    /// `link:ONE-OTHER:CHANGE:WHEN`, where the change is `down` or a number of percent, as `50%`, and the moment `5000ns` or
+    /// `4096B`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let (word, devices) = (parts.next()?, parse_pair(parts.next()?)?);
+        let (change, when) = (parts.next()?, parts.next()?);
+        let change = match change.strip_suffix('%') {
+            Some(percent) => LinkChange::Percent(percent.parse().ok().filter(|percent| (1..=100).contains(percent))?),
+            None => (change == "down").then_some(LinkChange::Down)?,
+        };
+        let when = match (when.strip_suffix("ns"), when.strip_suffix('B')) {
+            (Some(time), _) => LinkMoment::At(time.parse().ok()?),
+            (None, bytes) => LinkMoment::After(bytes?.parse().ok()?),
+        };
+        (word == "link" && parts.next().is_none()).then_some(Self { devices, change, when })
+    }
+}
+
 /// `ONE-OTHER`: two devices.
-pub(crate) fn parse_pair(text: &str) -> Option<(u32, u32)> {
+fn parse_pair(text: &str) -> Option<(u32, u32)> {
     let (one, other) = text.split_once('-')?;
     let pair = (one.parse().ok()?, other.parse().ok()?);
     (pair.0 != pair.1).then_some(pair)

@@ -356,6 +356,7 @@ pub(crate) fn enable_peer(call: &mut Call<'_>, peer: Ptr<CUctx_st>, flags: u32) 
     call.usable_context(peer)?;
     let peer = call.home_of(peer);
     let devices = (call.active_context(context)?.device, call.active_context(peer)?.device);
+    call.change_links();
     if peer == context || !call.reaches(devices.0, devices.1) {
         return Err(PEER_ACCESS_UNSUPPORTED);
     }

@@ -106,6 +106,7 @@ pub(crate) fn luid(call: &mut Call<'_>, luid: Ptr<c_char>, mask: Ptr<u32>, devic
 pub(crate) fn can_access_peer(call: &mut Call<'_>, can: Ptr<i32>, device: i32, peer: i32) -> Answer {
     can.required()?;
     let (device, peer) = (call.device(device)?, call.device(peer)?);
+    call.change_links();
     can.write(i32::from(device != peer && call.reaches(device, peer)))
 }
 
@@ -131,6 +132,7 @@ pub(crate) fn peer_attribute(
     if source == target {
         return Err(INVALID_DEVICE);
     }
+    call.change_links();
     let reaches = call.reaches(source, target);
     value.write(match attribute {
         CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK => call.peer_rank(source, target),

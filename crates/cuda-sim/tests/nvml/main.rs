@@ -5,6 +5,8 @@
 #![expect(unsafe_code, reason = "calls of C functions")]
 #![expect(clippy::unwrap_used, reason = "a failed call is a failed test")]
 
+mod processes;
+
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 
