@@ -72,16 +72,17 @@ impl ReduceOp {
     pub(crate) fn problem(self, dtype: DType) -> Option<String> {
         let is_right = match self {
             Self::Sum | Self::Product | Self::Min | Self::Max | Self::Avg => true,
-            Self::PremulSum(factor) => factor.is_finite() && (dtype.is_floating_point() || dtype.is_complex()),
+            Self::PremulSum(factor) => factor.is_finite() && dtype.is_floating_point(),
             Self::BAnd | Self::BOr | Self::BXor => !dtype.is_floating_point() && !dtype.is_complex(),
         };
         (!is_right).then(|| format!("elements of {} cannot be made one by {self}", dtype.torch_name()))
     }
 
-    /// The same in NCCL's words; the factor of [`Self::PremulSum`] is not in it. None where NCCL has no such thing.
+    /// The same in NCCL's words. None where NCCL has no such thing.
     pub(crate) fn of_nccl(self) -> Option<nccl::ReduceOp> {
         Some(match self {
-            Self::Sum | Self::PremulSum(_) => nccl::ReduceOp::Sum,
+            Self::Sum => nccl::ReduceOp::Sum,
+            Self::PremulSum(factor) => nccl::ReduceOp::premul_sum(factor),
             Self::Product => nccl::ReduceOp::Product,
             Self::Min => nccl::ReduceOp::Min,
             Self::Max => nccl::ReduceOp::Max,

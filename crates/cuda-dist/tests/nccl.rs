@@ -141,7 +141,7 @@ fn parts_have_communicators_of_their_own() {
 }
 
 #[test]
-fn what_nccl_has_not_is_refused_and_scales_are_ours() {
+fn what_nccl_has_not_is_refused_and_scales_are_its_own() {
     ranks(2, Duration::from_secs(60), |group| {
         let rank = group.rank();
         let tensor = on(rank, &[rank as f32 + 1.0]);

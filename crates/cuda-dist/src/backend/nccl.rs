@@ -140,16 +140,16 @@ impl NcclBackend {
             return comm.all_reduce(&one, &one, nccl::SUM);
         };
         match call.operation {
-            Operation::AllReduce => comm.all_reduce(&scaled(call, first)?, &outputs[0], op),
-            Operation::Reduce => comm.reduce(&scaled(call, first)?, Some(&outputs[0]), root, op),
+            Operation::AllReduce => comm.all_reduce(first, &outputs[0], op),
+            Operation::Reduce => comm.reduce(first, Some(&outputs[0]), root, op),
             Operation::Broadcast => comm.broadcast(None, &outputs[0], root),
             Operation::AllGather => comm.all_gather(first, &outputs[0]),
-            Operation::ReduceScatter => comm.reduce_scatter(&scaled(call, first)?, &outputs[0], op),
+            Operation::ReduceScatter => comm.reduce_scatter(first, &outputs[0], op),
             Operation::AllGatherList => self.all_gather_list(first, outputs),
             Operation::ReduceScatterList => {
                 let flat = inputs.iter().map(Tensor::flatten).collect::<aten_cuda::Result<Vec<_>>>()?;
                 let whole = Tensor::cat(&flat.iter().collect::<Vec<_>>(), 0)?;
-                comm.reduce_scatter(&scaled(call, &whole)?, &outputs[0], op)
+                comm.reduce_scatter(&whole, &outputs[0], op)
             }
             Operation::Gather | Operation::Scatter | Operation::AllToAllSingle | Operation::AllToAll => {
                 self.personal(call, operands)
@@ -238,11 +238,6 @@ impl NcclBackend {
 
 /// Tensors, each with the rank that it comes from or goes to.
 type Parcels = Vec<(usize, Tensor)>;
-
-/// The values times the factor of a call, where it has one.
-fn scaled(call: &Call, input: &Tensor) -> aten_cuda::Result<Tensor> {
-    if let Some(ReduceOp::PremulSum(factor)) = call.reduce { input.mul(factor) } else { Ok(input.clone()) }
-}
 
 fn check_message(call: &Call) -> Result<usize> {
     let refused = |problem: &str| Err(Error::Unsupported { backend: NAME, problem: problem.to_owned() });
