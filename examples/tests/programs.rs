@@ -17,6 +17,7 @@ const PROGRAMS: [&str; 8] = [
     env!("CARGO_BIN_EXE_08_mixed_precision"),
 ];
 const IPC: &str = env!("CARGO_BIN_EXE_ipc");
+const SHARING: &str = env!("CARGO_BIN_EXE_sharing");
 const DISTRIBUTED: &str = env!("CARGO_BIN_EXE_distributed");
 
 /// Variables of whoever runs the tests that would configure the allocator.
@@ -204,6 +205,17 @@ fn two_processes_share_memory() {
     let words = text(&expandable);
     assert_eq!(expandable.status.code(), Some(1), "{words}");
     assert!(words.contains("Tensors allocated with expandable_segments:True cannot be shared"), "{words}");
+}
+
+#[test]
+fn two_processes_share_a_tensor() {
+    for (seed, conf) in [("1", ""), ("2", "expandable_segments:True"), ("3", "backend:elastic")] {
+        let output = run(SHARING, &[("CUDA_SIM_SEED", seed), ("PYTORCH_CUDA_ALLOC_CONF", conf)], &[]);
+        let text = text(&output);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("second: a tensor of [3] with the strides [4], of the same memory\n"), "{text}");
+        assert!(text.ends_with("first: the second process was killed, 0 bytes are kept\n"), "{text}");
+    }
 }
 
 #[test]

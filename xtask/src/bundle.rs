@@ -30,6 +30,7 @@ const PROGRAMS: &[&str] = &[
     "07_observe",
     "08_mixed_precision",
     "ipc",
+    "sharing",
     SIMULATED,
 ];
 
