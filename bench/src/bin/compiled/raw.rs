@@ -11,7 +11,9 @@ use std::ptr;
 use aten_cuda::Result;
 use c10_core::{CUDAGraph, CaptureMode, Stream};
 use cuda_sys::Driver;
-use cuda_sys::driver::types::{CUDA_KERNEL_NODE_PARAMS_v2, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgraphNodeType};
+use cuda_sys::driver::types::{
+    CUDA_KERNEL_NODE_PARAMS_v2, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgraphNodeType,
+};
 
 /// The kernels that a call launches, with their parameters, and a graph of them.
 pub(crate) struct Launches {
