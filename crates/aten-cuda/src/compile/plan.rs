@@ -18,6 +18,7 @@ use super::fuse::{Fusion, Kept};
 use super::graph::{Graph, Home, NodeId, SlotId, View};
 use super::layout::{Layout, Made, Place, Uses};
 use super::lower::{self, Body, Lowered};
+use super::repeats;
 use crate::base::error::{Result, TensorError};
 use crate::launch::record::{Beyond, CallFn, Recorded};
 use crate::launch::rows::{self, RowWork};
@@ -111,6 +112,7 @@ impl Plan {
     /// The plan of a graph. `stream` is the stream of the call; what goes from one operation to the next within a kernel
     /// may be rounded less often where the plan keeps it wide.
     pub(super) fn of(mut graph: Graph, keeps_wide: bool, stream: &Stream) -> Self {
+        repeats::leave_out(&mut graph);
         let copies = copies::leave_out(&mut graph, keeps_wide);
         let epilogues = epilogue::take_along(&mut graph, keeps_wide);
         let made = Self::new(&graph, &Fusion::new(&graph, keeps_wide), stream);

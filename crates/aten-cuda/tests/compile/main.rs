@@ -1,6 +1,7 @@
 //! Compiled functions against the same functions called as they are.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod passes;
 mod streams;
 mod updates;
 
