@@ -17,7 +17,9 @@ const PROGRAMS: [&str; 8] = [
     env!("CARGO_BIN_EXE_08_mixed_precision"),
 ];
 const IPC: &str = env!("CARGO_BIN_EXE_ipc");
+const SHARING: &str = env!("CARGO_BIN_EXE_sharing");
 const DISTRIBUTED: &str = env!("CARGO_BIN_EXE_distributed");
+const KILLED_RANK: &str = env!("CARGO_BIN_EXE_killed_rank");
 
 /// Variables of whoever runs the tests that would configure the allocator.
 const CONFIGURATION: [&str; 4] =
@@ -207,6 +209,17 @@ fn two_processes_share_memory() {
 }
 
 #[test]
+fn two_processes_share_a_tensor() {
+    for (seed, conf) in [("1", ""), ("2", "expandable_segments:True"), ("3", "backend:elastic")] {
+        let output = run(SHARING, &[("CUDA_SIM_SEED", seed), ("PYTORCH_CUDA_ALLOC_CONF", conf)], &[]);
+        let text = text(&output);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("second: a tensor of [3] with the strides [4], of the same memory\n"), "{text}");
+        assert!(text.ends_with("first: the second process was killed, 0 bytes are kept\n"), "{text}");
+    }
+}
+
+#[test]
 fn errors_of_the_call_itself_say_nothing_of_queued_work() {
     let failures = PROGRAMS[2];
     for value in ["0", "1"] {
@@ -217,26 +230,120 @@ fn errors_of_the_call_itself_say_nothing_of_queued_work() {
     }
 }
 
-/// As Slurm starts ranks, which says who they are and where they meet.
+/// A port that nobody else is given for a minute, since a connection to it has just been closed from its side.
+fn free_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    drop(listener.accept().unwrap());
+    assert_eq!(std::io::Read::read(&mut client, &mut [0]).unwrap(), 0);
+    address.port().to_string()
+}
+
+/// Stands for a launcher: starts two ranks with its variables, of which `R` is the rank, and ends as the worst of them.
+fn stand_in(variables: &str, before_program: &str) -> String {
+    format!(
+        "#!/bin/sh\n[ \"$1\" != --version ] || {{ echo 'Open MPI'; exit; }}\n\
+         {before_program}\n\
+         for R in 0 1; do env {variables} \"$@\" & all=\"$all $!\"; done\n\
+         for one in $all; do wait $one || exit 1; done\n"
+    )
+}
+
+/// What a launcher has before the program, each with a value but for those named.
+const OPTIONS: &str =
+    "while :; do case $1 in --no-python|--kill-on-bad-exit=1) shift;; -*) shift 2;; *) break;; esac; done";
+
 #[test]
-fn ranks_that_a_launcher_started_sum_a_tensor() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+fn the_script_of_each_launcher_starts_ranks_that_sum_a_tensor() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = std::env::temp_dir().join(format!("examples-launch-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    for (launcher, script, variables) in [
+        ("torchrun", "torchrun.sh", "RANK=$R LOCAL_RANK=$R WORLD_SIZE=2 MASTER_ADDR=127.0.0.1"),
+        (
+            "mpirun",
+            "mpirun.sh",
+            "OMPI_COMM_WORLD_RANK=$R OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$R OMPI_COMM_WORLD_LOCAL_SIZE=2",
+        ),
+        (
+            "srun",
+            "slurm.sbatch",
+            "SLURM_PROCID=$R SLURM_NTASKS=2 SLURM_LOCALID=$R SLURM_NNODES=1 SLURM_STEP_NODELIST=localhost",
+        ),
+    ] {
+        let file = folder.join(launcher);
+        std::fs::write(&file, stand_in(variables, OPTIONS)).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let script = format!("examples/launch/{script}");
+        let port = free_port();
+        let output = run("sh", &[("PATH", &path), ("MASTER_PORT", &port)], &[&script, DISTRIBUTED]);
+        let text = text(&output);
+        assert!(output.status.success(), "{launcher}: {text}");
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["rank 0 of 2: the sum is 3", "rank 1 of 2: the sum is 3"], "{launcher}");
+        let output = run("sh", &[("PATH", &path)], &[&script]);
+        assert!(!output.status.success() && self::text(&output).contains("usage"), "{launcher}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The variables of a pod of the job, but for the address, which only its cluster knows.
+#[test]
+fn the_job_of_kubernetes_says_who_is_who() {
+    let job = include_str!("../launch/kubernetes.yaml");
+    let value = |name: &str| {
+        let line = job.lines().find(|line| line.contains(&format!("name: {name}, value:"))).unwrap();
+        line.rsplit_once("value: ").unwrap().1.trim_end_matches('}').trim_matches('"').to_owned()
+    };
+    assert!(
+        job.contains("completionMode: Indexed") && job.contains(&format!("completions: {}\n", value("WORLD_SIZE")))
+    );
+    assert_eq!(value("MASTER_ADDR"), "distributed-0.ranks");
+    let (port, size) = (free_port(), value("WORLD_SIZE"));
     let rank = |rank: &str| {
         let variables = [
-            ("SLURM_PROCID", rank),
-            ("SLURM_NTASKS", "2"),
-            ("SLURM_LOCALID", rank),
-            ("SLURM_NNODES", "1"),
-            ("SLURM_STEP_NODELIST", "localhost"),
+            ("JOB_COMPLETION_INDEX", rank),
+            ("WORLD_SIZE", &size),
+            ("MASTER_ADDR", "localhost"),
             ("MASTER_PORT", &port),
         ];
         let output = run(DISTRIBUTED, &variables, &[]);
-        let text = text(&output);
-        assert!(output.status.success(), "{text}");
-        assert_eq!(text, format!("rank {rank} of 2: the sum is 3\n"));
+        assert_eq!(text(&output), format!("rank {rank} of {size}: the sum is 10\n"));
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| rank("1"));
-        rank("0");
+        let rank = &rank;
+        (0..4).for_each(|number| drop(scope.spawn(move || rank(&number.to_string()))));
     });
+}
+
+#[test]
+fn the_others_say_which_rank_was_killed() {
+    for when in ["before", "in", "after"] {
+        let port = free_port();
+        let rank = |rank: usize| {
+            let rank = rank.to_string();
+            let variables = [
+                ("RANK", rank.as_str()),
+                ("WORLD_SIZE", "3"),
+                ("MASTER_ADDR", "127.0.0.1"),
+                ("MASTER_PORT", &port),
+                ("TORCH_NCCL_COORD_CHECK_MILSEC", "100"),
+            ];
+            run(KILLED_RANK, &variables, &[when, "--seconds", "1"])
+        };
+        let outputs: Vec<Output> = std::thread::scope(|scope| {
+            let rank = &rank;
+            let threads: Vec<_> = (0..3).map(|number| scope.spawn(move || rank(number))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for output in &outputs[..2] {
+            let text = text(output);
+            assert!(output.status.success(), "{when}: {text}");
+            assert!(text.contains("never called by rank 2") && text.contains("is refused"), "{when}: {text}");
+        }
+        assert!(!outputs[2].status.success() && text(&outputs[2]).contains("kills itself"), "{when}");
+    }
 }

@@ -21,6 +21,8 @@ const PROGRAMS: &[&str] = &[
     "cuda_kernels",
     "determinism",
     "linalg_and_fft",
+    "many_devices",
+    "distributed",
     "product_kernels",
     "user_kernels",
     "demo",
@@ -30,11 +32,15 @@ const PROGRAMS: &[&str] = &[
     "07_observe",
     "08_mixed_precision",
     "ipc",
+    "sharing",
     SIMULATED,
 ];
 
+/// Tests of `aten-cuda` that also run on a real GPU.
+const TESTS: &[&str] = &["compile_random", "compile_epilogues"];
+
 /// A pack larger than this is a mistake.
-const BYTES_MAX: u64 = 60 << 20;
+const BYTES_MAX: u64 = 100 << 20;
 
 /// The script.
 const RUN: &str = include_str!("run.sh");
@@ -56,6 +62,9 @@ pub(crate) fn pack(folder: &Path, peer: Option<&Path>) -> Result<()> {
     for program in PROGRAMS {
         install(&release.join(program), &bin.join(program))?;
     }
+    for test in TESTS {
+        install(&test_program(test)?, &bin.join(test))?;
+    }
     for program in ["bench", "tensors"] {
         install(&shell::target_dir().join(PROFILE).join(program), &bin.join(program))?;
     }
@@ -73,6 +82,19 @@ pub(crate) fn pack(folder: &Path, peer: Option<&Path>) -> Result<()> {
     } else {
         Ok(())
     }
+}
+
+/// Builds a test of `aten-cuda`; its program.
+fn test_program(test: &str) -> Result<PathBuf> {
+    let mut build =
+        shell::cargo(["test", "--release", "--no-run", "--quiet", "--package", "aten-cuda", "--test", test]);
+    let output = build.arg("--message-format=json").output();
+    let output = output.map_err(|error| format!("cannot build {test}: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    // One line of JSON tells of each thing that was built; only programs have their file there.
+    let named = text.lines().rev().filter_map(|line| line.split_once("\"executable\":\""));
+    let found = named.filter_map(|(_, rest)| rest.split_once('"')).map(|(path, _)| PathBuf::from(path)).next();
+    found.filter(|_| output.status.success()).ok_or_else(|| format!("{test} does not build"))
 }
 
 /// Copies a program and removes what only a debugger needs.

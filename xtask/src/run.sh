@@ -47,6 +47,33 @@ if [ "$driver" = real ]; then step products "$bin/product_kernels"; fi
 if [ "$driver" = real ]; then step bytes "$bin/byte_products"; fi
 if [ "$driver" = real ]; then step linalg "$bin/linalg_and_fft"; fi
 if [ "$driver" = real ]; then step user-kernels "$bin/user_kernels"; fi
+# Programs that are compiled, on this device and its libraries; the tests with failures injected need the simulated one.
+if [ "$driver" = real ]; then
+    step compile-random env COMPILE_DRIVER=real RUST_TEST_THREADS=1 COMPILE_PROGRAMS=400 "$bin/compile_random"
+    step compile-epilogues env COMPILE_DRIVER=real RUST_TEST_THREADS=1 "$bin/compile_epilogues" --skip failing
+fi
+# Several devices: it says itself what it leaves out, and why.
+if [ "$driver" = sim ]; then
+    step many-devices env CUDA_SIM_DEVICES=3 "$bin/many_devices" --small
+else
+    step many-devices "$bin/many_devices"
+fi
+# Two ranks, each a process, as a launcher starts them.
+two_ranks() {
+    port=$1
+    shift
+    RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$bin/distributed" "$@" &
+    first=$!
+    RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$bin/distributed" "$@"
+    second=$?
+    wait "$first" && [ "$second" = 0 ]
+}
+step distributed two_ranks 29571
+if [ "$driver" = real ] && "$bin/many_devices" --has-nccl; then
+    step distributed-nccl two_ranks 29573 --nccl
+else
+    echo "== distributed-nccl: left out, it needs the real driver, two devices and NCCL (CUDA_SYS_LIBNCCL names one)"
+fi
 step kernels "$bin/cuda_kernels" --folder "$here/kernels" --driver "$driver"
 step attention "$bin/attention" --driver "$driver"
 if [ "$driver" = real ]; then runs=100; else runs=5; fi
@@ -54,6 +81,7 @@ step determinism "$bin/determinism" --driver "$driver" --runs "$runs"
 step demo "$bin/demo" --driver "$driver" --trace "$here/data/demo.trace.gz"
 step failures "$bin/03_failures"
 step ipc "$bin/ipc"
+step sharing "$bin/sharing"
 step overlap "$bin/04_overlap"
 step replay "$bin/05_replay"
 step observe "$bin/07_observe" "$out/observe"

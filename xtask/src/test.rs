@@ -32,7 +32,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
 }
 
 /// Variables that would configure what is tested.
-const SETTINGS: [&str; 14] = [
+const SETTINGS: [&str; 16] = [
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_HIP_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
@@ -44,6 +44,8 @@ const SETTINGS: [&str; 14] = [
     "CUDA_SIM_STRICT",
     "CUDA_SIM_LATE_EVENTS",
     "CUDA_SIM_FAULTS",
+    "CUDA_SIM_TOPOLOGY",
+    "CUDA_SIM_MACHINE",
     "USE_PYTORCH_KERNEL_CACHE",
     "PYTORCH_USE_CUDA_DSA",
     "CUDA_SYS_LIBNVJITLINK",

@@ -1,7 +1,9 @@
-//! Sums over devices by memory at the same offset on all of them: `symmetric [--driver real] [--small]`.
+//! Sums over devices by memory at the same offset on all of them, and by NCCL: `symmetric [--driver real] [--small]`.
 //!
 //! For each size from 8 bytes on: microseconds of a sum of one tensor of each device in place, beside those of a barrier,
 //! once with calls one after another in a burst and once each until all devices are done. A figure is the median of bursts.
+//! Where NCCL is found, the same sums by `aten_cuda::nccl` follow: by communicators whose calls are direct, which is what
+//! `nccl::all_reduce` keeps for devices, and by those that are polled.
 //! Each size is summed once before and compared with what it must be, to the bit and on every device. `symmetric.py`, beside
 //! this file, prints the same lines of NCCL through PyTorch. The driver is the one that the runtime finds, or that
 //! `CUDA_SYS_LIBCUDA` names; `--small` takes few calls and sizes, for a look on simulated devices (`CUDA_SIM_DEVICES=2`).
@@ -9,6 +11,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use aten_cuda::nccl::{self, Calls, Communicator, Options, Using};
 use aten_cuda::symmetric::Symmetric;
 use aten_cuda::{DType, Result, Tensor};
 use c10_core::Runtime;
@@ -49,21 +52,47 @@ fn run(small: bool) -> Result<bool> {
     } else {
         &[8, 64, 512, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 17, 1 << 18, 1 << 20, 1 << 24, 1 << 26, 1 << 30]
     };
+    let symmetric = |tensors: &[&Tensor]| symmetric.all_reduce_(tensors);
+    let mut all_right = rows("all_reduce", &devices, sizes, calls, &symmetric)?;
+    let Ok((version, origin)) = nccl::loaded_library() else {
+        println!("nccl | not found");
+        return Ok(all_right);
+    };
+    println!("nccl | {version} from {origin}");
+    let direct = |tensors: &[&Tensor]| nccl::all_reduce(tensors, None, nccl::SUM, &Using::default());
+    all_right &= rows("nccl direct", &devices, sizes, calls, &direct)?;
+    let comms = Communicator::init_all_with(&devices, &Options::default().with_calls(Calls::Polled))?;
+    let polled =
+        |tensors: &[&Tensor]| nccl::all_reduce(tensors, None, nccl::SUM, &Using { comms: &comms, ..Using::default() });
+    let few = &sizes[..sizes.len().min(7)];
+    all_right &= rows("nccl polled", &devices, few, calls, &polled)?;
+    Ok(all_right)
+}
+
+/// Prints a line for each size of sums by `sum`; whether all were right.
+#[expect(clippy::print_stdout, reason = "the output of a program")]
+fn rows(
+    name: &str,
+    devices: &[i32],
+    sizes: &[i64],
+    calls: u32,
+    sum: &dyn Fn(&[&Tensor]) -> Result<()>,
+) -> Result<bool> {
     let mut all_right = true;
     for &bytes in sizes {
-        let right = is_right(&symmetric, &devices, bytes)?;
+        let right = is_right(sum, devices, bytes)?;
         all_right &= right;
         let zeros = |device: &i32| Tensor::zeros(&[bytes / 4], DType::F32, on(*device).as_str());
         let tensors = devices.iter().map(zeros).collect::<Result<Vec<Tensor>>>()?;
         let tensors: Vec<&Tensor> = tensors.iter().collect();
-        let sum = || symmetric.all_reduce_(&tensors);
+        let run = || sum(&tensors);
         let calls = if bytes > 1 << 24 { calls.div_ceil(20) } else { calls };
-        let (burst, alone) = (seconds(&devices, calls, &sum)?, seconds(&devices, 1, &sum)?);
+        let (burst, alone) = (seconds(devices, calls, &run)?, seconds(devices, 1, &run)?);
         #[expect(clippy::cast_precision_loss, reason = "a figure to be read")]
         let gibps = bytes as f64 / burst / f64::from(1 << 30);
         let verdict = if right { "right" } else { "WRONG" };
         println!(
-            "all_reduce | {bytes} B | {:.2} us | alone {:.2} us | {gibps:.2} GiB/s | {verdict}",
+            "{name} | {bytes} B | {:.2} us | alone {:.2} us | {gibps:.2} GiB/s | {verdict}",
             1e6 * burst,
             1e6 * alone
         );
@@ -76,7 +105,7 @@ fn on(device: i32) -> String {
 }
 
 /// Whether a sum is what it must be on every device: numbers that differ by place and device, small enough to be exact.
-fn is_right(symmetric: &Symmetric, devices: &[i32], bytes: i64) -> Result<bool> {
+fn is_right(sum: &dyn Fn(&[&Tensor]) -> Result<()>, devices: &[i32], bytes: i64) -> Result<bool> {
     let count = bytes / 4;
     let of = |device: &i32| {
         let numbers = Tensor::arange(0, count, 1, Some(DType::I64), on(*device).as_str())?.remainder(1021)?;
@@ -87,7 +116,7 @@ fn is_right(symmetric: &Symmetric, devices: &[i32], bytes: i64) -> Result<bool> 
     for input in &inputs[1..] {
         expected = expected.add(&input.to_device(on(devices[0]).as_str())?)?;
     }
-    symmetric.all_reduce_(&inputs.iter().collect::<Vec<_>>())?;
+    sum(&inputs.iter().collect::<Vec<_>>())?;
     for input in &inputs {
         let differs = input.to_device(on(devices[0]).as_str())?.ne(&expected)?.any((), false)?;
         if differs.to_bytes()? != [0] {

@@ -34,7 +34,7 @@
 //! - `attention`: attention, by one kernel or made of operations
 //! - `linalg`: factorisations of matrices
 //! - `fft`: Fourier transforms
-//! - `interop`: tensors of other libraries
+//! - `interop`: tensors of other libraries and of other processes
 //! - `scaler`: gradients that are scaled so that 16 bits hold them
 //! - `graphed`: functions of tensors that are captured and replayed
 //! - `compile`: functions of tensors that are traced, fused and run as few kernels
@@ -91,6 +91,7 @@ pub use c10_core::{Device, DeviceArg};
 pub use graphed::{BackwardFn, ForwardFn, Graphable, GraphedTensors, Pass};
 pub use half::{bf16, f16};
 pub use interop::dlpack;
+pub use interop::shared::SharedTensor;
 #[doc(hidden)]
 pub use launch::own_products;
 pub use launch::{ARCHITECTURES, KernelText, kernel_texts, kernel_texts_for, kernel_texts_of_one_architecture};

@@ -1,17 +1,18 @@
-//! Collectives of several simulated devices against plain loops, and with driver calls that fail.
+//! Collectives of several simulated devices against plain loops, and with driver calls and links that fail.
 //!
 //! A program is drawn from a seed: tensors of random sizes, dtypes and layouts on random devices, and one call after another
 //! on what there is. What each call gives is computed beside it by operations on the host. A call that fails leaves nothing
-//! behind, and the same call works afterwards.
+//! behind, and the same call works afterwards. A link that goes down takes a device with it: calls say so, and the books of the
+//! others balance.
 #![expect(clippy::unwrap_used, reason = "what a test sets up is there")]
 
 mod common;
 mod faults;
 
-use aten_cuda::comm;
+use aten_cuda::comm::{self, Pattern};
 use aten_cuda::{DType, Result, Tensor};
 use common::random;
-use testkit::{CUresult, Config, Fault, SimulatedRuntime};
+use testkit::{CUresult, Config, Fault, LinkChange, LinkFault, LinkMoment, SimulatedRuntime, Topology};
 
 /// Numbers of a program.
 struct Draw<I>(I);
@@ -53,9 +54,10 @@ fn on(tensor: Tensor, device: i32) -> Result<Pair> {
 }
 
 #[track_caller]
-fn check(what: &str, found: &Tensor, expected: &Tensor) {
+fn check(what: &str, found: &Tensor, expected: &Tensor) -> Result<()> {
     assert_eq!((found.dtype(), found.sizes()), (expected.dtype(), expected.sizes()), "{what}");
-    assert_eq!(found.to_bytes().unwrap(), expected.to_bytes().unwrap(), "{what}");
+    assert_eq!(found.to_bytes()?, expected.to_bytes()?, "{what}");
+    Ok(())
 }
 
 fn broadcast(draw: &mut Draw<impl Iterator<Item = u64>>, devices: usize) -> Result<()> {
@@ -64,7 +66,7 @@ fn broadcast(draw: &mut Draw<impl Iterator<Item = u64>>, devices: usize) -> Resu
     let count = draw.below(devices + 1);
     let to: Vec<i32> = (0..count).map(|_| draw.device(devices)).collect();
     for (copy, device) in comm::broadcast(&there, &to)?.iter().zip(to) {
-        check("broadcast", copy, &host);
+        check("broadcast", copy, &host)?;
         assert_eq!(copy.device().index, Some(device));
     }
     Ok(())
@@ -84,8 +86,7 @@ fn reduce(draw: &mut Draw<impl Iterator<Item = u64>>, devices: usize) -> Result<
         }
     }
     let there: Vec<&Tensor> = inputs.iter().map(|(_, there)| there).collect();
-    check("reduce_add", &comm::reduce_add(&there, destination)?, &expected);
-    Ok(())
+    check("reduce_add", &comm::reduce_add(&there, destination)?, &expected)
 }
 
 fn scatter_and_gather(draw: &mut Draw<impl Iterator<Item = u64>>, devices: usize) -> Result<()> {
@@ -111,7 +112,7 @@ fn scatter_and_gather(draw: &mut Draw<impl Iterator<Item = u64>>, devices: usize
     };
     assert_eq!(chunks.len(), expected.len());
     for (chunk, expected) in chunks.iter().zip(&expected) {
-        check("scatter", chunk, expected);
+        check("scatter", chunk, expected)?;
     }
     let list: Vec<&Tensor> = chunks.iter().collect();
     match draw.below(3) {
@@ -119,11 +120,10 @@ fn scatter_and_gather(draw: &mut Draw<impl Iterator<Item = u64>>, devices: usize
         1 => {
             let out = Tensor::zeros(&sizes, dtype, "cuda:0")?;
             comm::gather_out(&list, &out, at)?;
-            check("gather into an output", &out, &host);
+            check("gather into an output", &out, &host)
         }
         _ => check("gather", &comm::gather(&list, at, draw.device(devices))?, &host),
     }
-    Ok(())
 }
 
 fn coalesced(draw: &mut Draw<impl Iterator<Item = u64>>, devices: usize) -> Result<()> {
@@ -139,7 +139,7 @@ fn coalesced(draw: &mut Draw<impl Iterator<Item = u64>>, devices: usize) -> Resu
     let all: Vec<i32> = (0..i32::try_from(devices).unwrap()).collect();
     for copies in comm::broadcast_coalesced(&there[0], &all, limit)? {
         for (copy, (host, _)) in copies.iter().zip(&lists[0]) {
-            check("broadcast_coalesced", copy, host);
+            check("broadcast_coalesced", copy, host)?;
         }
     }
     let (inputs, destination) = (there.iter().map(Vec::as_slice).collect::<Vec<_>>(), draw.device(devices));
@@ -150,19 +150,35 @@ fn coalesced(draw: &mut Draw<impl Iterator<Item = u64>>, devices: usize) -> Resu
                 expected = expected.add(&list[at].0)?;
             }
         }
-        check("reduce_add_coalesced", sum, &expected);
+        check("reduce_add_coalesced", sum, &expected)?;
     }
     Ok(())
+}
+
+fn all_reduce(draw: &mut Draw<impl Iterator<Item = u64>>, devices: usize) -> Result<()> {
+    let (sizes, dtype) = ([draw.size(6), draw.size(20)], draw.dtype());
+    let pattern = [Pattern::Auto, Pattern::Ring, Pattern::Tree][draw.below(3)];
+    let (first, count) = (draw.below(devices), 1 + draw.below(devices));
+    let members = (first..first + count).map(|member| {
+        let device = i32::try_from(member % devices).unwrap();
+        on(draw.tensor(&sizes, dtype)?, device)
+    });
+    let members = members.collect::<Result<Vec<Pair>>>()?;
+    comm::all_reduce_(&members.iter().map(|(_, there)| there).collect::<Vec<_>>(), pattern)?;
+    let rest = members[1..].iter();
+    let expected = rest.map(|(host, _)| host).try_fold(members[0].0.copy()?, |sum, host| sum.add(host))?;
+    members.iter().try_for_each(|(_, there)| check("all_reduce_", there, &expected))
 }
 
 /// One to three calls.
 fn program(seed: usize, devices: usize) -> Result<()> {
     let mut draw = Draw(random(1 << 40).skip(97 * seed));
     for _ in 0..=draw.below(3) {
-        match draw.below(4) {
+        match draw.below(5) {
             0 => broadcast(&mut draw, devices)?,
             1 => reduce(&mut draw, devices)?,
             2 => scatter_and_gather(&mut draw, devices)?,
+            3 => all_reduce(&mut draw, devices)?,
             _ => coalesced(&mut draw, devices)?,
         }
     }
@@ -173,8 +189,14 @@ fn program(seed: usize, devices: usize) -> Result<()> {
 fn a_thousand_programs_give_what_plain_loops_give() -> Result<()> {
     let mut done = 0;
     for devices in 2..=8_usize {
-        // Some machines have no peer access.
+        // Some machines have no peer access, and some have links, of which one has failed.
         let config = Config::default().devices(u32::try_from(devices).unwrap()).peer_access(devices % 4 != 1);
+        let config = match devices {
+            3 => config.topology(Topology::pairs(100, 1_000, &[(0, 1)])),
+            6 => config.topology(Topology::pcie(64, 1_000, 3).failed(1, 2)),
+            8 => config.topology(Topology::nvlink(450, 1_000).failed(0, 5).degraded(1, 2, 10)),
+            _ => config,
+        };
         let rig = SimulatedRuntime::new(config.seed(devices as u64).late_events(devices % 2 == 0));
         for seed in 0..144 {
             program(1000 * devices + seed, devices)
@@ -246,4 +268,31 @@ fn any_driver_call_of_a_first_use_may_fail() {
     let rig = || SimulatedRuntime::new(Config::default().devices(3).seed(1));
     let (wrongs, _) = faults::of_first_use(rig, every_kind, wrong);
     assert!(wrongs.is_empty(), "{} are wrong:\n{}", wrongs.len(), wrongs.join("\n"));
+}
+
+#[test]
+fn a_link_that_goes_down_is_told_and_nothing_is_left() {
+    let (mut told, mut done) = (0, 0);
+    for seed in 0..42 {
+        let devices = 2 + seed % 3;
+        let links = if seed % 2 == 0 { Topology::nvlink(450, 1_000) } else { Topology::pcie(64, 1_000, 2) };
+        let rig = SimulatedRuntime::new(Config::default().devices(3).topology(links).seed(seed as u64));
+        let before = program(seed, 3.min(devices));
+        assert!(before.is_ok(), "seed {seed}: {before:?}");
+        let after = LinkMoment::After(100 * (seed as u64 % 7));
+        rig.machine().inject_link(LinkFault { devices: (0, 1), change: LinkChange::Down, when: after });
+        for turn in 0..3 {
+            match program(seed + 1000 * turn, 3.min(devices)) {
+                Ok(()) => done += 1,
+                Err(error) => {
+                    let code = error.runtime().and_then(|error| error.accelerator()).map(|error| error.error_code());
+                    assert_eq!(code, Some(CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE.0), "seed {seed}: {error}");
+                    told += 1;
+                }
+            }
+        }
+        assert_eq!(rig.runtime().inconsistency(), None, "seed {seed}");
+        assert_eq!(allocated(&rig), 0, "seed {seed}");
+    }
+    assert!(told > 20 && done > 5, "{told} failed, {done} did not");
 }

@@ -1,10 +1,12 @@
-//! Tensors of other libraries: DLPack in both directions, and arrays with the feature `ndarray`.
+//! Tensors of other libraries: DLPack in both directions, and arrays with the feature `ndarray`; and of other processes.
 //!
 //! # Safety
 //! The structures made here are as they say: their memory is a vector's or a buffer's that outlives the loan, and each is
 //! given away once.
 #![expect(unsafe_code, reason = "structures of C with pointers")]
 #![expect(clippy::expect_used, reason = "a failed set-up is a failed test")]
+
+mod processes;
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};

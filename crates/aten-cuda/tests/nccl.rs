@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use aten_cuda::nccl::{self, Communicator, Options, ReduceOp, UniqueId, Using};
+use aten_cuda::comm::{self, Movement, Pattern, Route};
+use aten_cuda::nccl::{self, Calls, Communicator, Options, ReduceOp, UniqueId, Using};
 use aten_cuda::{Complex32, DType, Element, Error, NcclError, Tensor};
 use c10_core::{CUDAGraph, CUDAPluggableAllocator, CaptureMode, Device, MemPool, MemPoolOptions, Runtime, Stream};
 use testkit::{CUresult, Config, Fault, ReportKind, SimulatedRuntime};
@@ -442,7 +443,7 @@ fn each_call_that_fails_is_told_and_leaves_nothing() {
 #[test]
 fn thousands_of_communicators_leave_nothing() -> Result<()> {
     let rig = machine(2);
-    for round in 0..2_500 {
+    for round in 0..5_000 {
         let comms = Communicator::init_all(&[0, 1])?;
         if round % 3 == 0 {
             comms[0].abort()?;
@@ -450,6 +451,281 @@ fn thousands_of_communicators_leave_nothing() -> Result<()> {
             comms.iter().try_for_each(|comm| comm.finalize(Duration::from_secs(60)))?;
         }
     }
+    close(rig);
+    Ok(())
+}
+
+fn direct() -> Options {
+    Options::default().with_calls(Calls::Direct)
+}
+
+#[test]
+fn direct_calls_do_what_polled_ones_do() {
+    let rig = machine(3);
+    for options in [Options::default(), direct()] {
+        in_threads(&rig, 3, |rank, id| {
+            let device = i32::try_from(rank).unwrap();
+            let comm = Communicator::init_rank(3, id, rank, device, &options)?;
+            let mine = on(rank, &[1.0_f32 + rank as f32]);
+            for _ in 0..5 {
+                comm.all_reduce(&mine, &mine, nccl::SUM)?;
+            }
+            comm.wait(&stream(device), Duration::from_secs(60))?;
+            assert_eq!(mine.to_vec::<f32>()?, [486.0]);
+            comm.finalize(Duration::from_secs(60))
+        });
+    }
+    let splits = rig.machine().library_calls().iter().filter(|call| call.symbol == "ncclCommSplit").count();
+    assert_eq!(splits, 3, "one for each rank whose calls are direct");
+    close(rig);
+}
+
+#[test]
+fn ranks_of_direct_calls_end_their_waiting_in_time_too() -> Result<()> {
+    let rig = machine(2);
+    let short = direct().with_timeout(Duration::from_millis(30));
+    let late = Communicator::init_rank(2, &nccl::unique_id()?, 0, 0, &short);
+    refused(late, "ncclCommInitRankConfig of rank 0 of 2 was not done after 0.03 s");
+    in_threads(&rig, 2, |rank, id| {
+        let (device, options) = (i32::try_from(rank).unwrap(), if rank == 0 { short } else { Options::default() });
+        let joined = Communicator::init_rank(2, id, rank, device, &options);
+        if rank == 0 {
+            refused(joined, "ncclCommSplit of rank 0 of 2 was not done after 0.03 s");
+        }
+        Ok(())
+    });
+    nccl::set_library(Some(cuda_sim::nccl_without(&["ncclCommSplit"])));
+    let old = cause(Communicator::init_rank(1, &nccl::unique_id()?, 0, 0, &direct()));
+    assert!(matches!(old, NcclError::TooOld { function: "ncclCommSplit", .. }), "{old}");
+    close(rig);
+    Ok(())
+}
+
+#[test]
+fn a_direct_call_that_waits_is_interrupted_by_an_abort() -> Result<()> {
+    let rig = machine(2);
+    let id = nccl::unique_id()?;
+    let comms = nccl::group(|| {
+        let join = |rank: usize| Communicator::init_rank(2, &id, rank, i32::try_from(rank).unwrap(), &direct());
+        (0..2).map(join).collect::<Result<Vec<_>>>()
+    })?;
+    for comms in [comms, Communicator::init_all(&[0, 1])?] {
+        std::thread::scope(|scope| {
+            let (simulation, comm) = (rig.simulation().clone(), comms[0].clone());
+            let before = rig.machine().live().library_handles;
+            // The other rank does not split.
+            let waits = scope.spawn(move || {
+                let _entered = simulation.enter();
+                refused(comm.split(Some(0), 0, &direct()), "ncclCommSplit on a communicator that was aborted");
+            });
+            // It is in the call when its part of the meeting has come.
+            while rig.machine().live().library_handles == before && !waits.is_finished() {
+                std::thread::yield_now();
+            }
+            comms[0].abort().unwrap();
+            waits.join().unwrap();
+        });
+        refused(comms[0].async_error(), "work under way on a communicator that was aborted");
+        drop(comms);
+    }
+    close(rig);
+    Ok(())
+}
+
+#[test]
+fn communicators_of_parts_of_the_ranks_are_independent() -> Result<()> {
+    let rig = machine(6);
+    let devices = [0, 1, 2, 3, 4, 5];
+    for options in [Options::default(), direct()] {
+        let all = Communicator::init_all_with(&devices, &options)?;
+        for seed in 0..12 {
+            let mut random = Random(seed);
+            let asked: Vec<(Option<u16>, i32)> = (0..6)
+                .map(|_| (Some(u16::try_from(random.below(4)).unwrap()), i32::try_from(random.below(3)).unwrap() - 1))
+                .map(|(color, key)| (color.filter(|color| *color != 3), key))
+                .collect();
+            let split = |rank: usize| all[rank].split(asked[rank].0, asked[rank].1, &options);
+            let parts = nccl::group(|| (0..6).map(split).collect::<Result<Vec<_>>>())?;
+            let tensors: Vec<Tensor> = (0..6).map(|rank| on(rank, &[1_i64 << rank])).collect();
+            nccl::group(|| {
+                let mut both = parts.iter().zip(&tensors);
+                both.try_for_each(|(part, own)| {
+                    part.as_ref().map_or(Ok(()), |part| part.all_reduce(own, own, nccl::SUM))
+                })
+            })?;
+            for (rank, (color, key)) in asked.iter().enumerate() {
+                let of_color = |other: &usize| color.is_some() && asked[*other].0 == *color;
+                let members: Vec<usize> = (0..6).filter(of_color).collect();
+                let before = members.iter().filter(|other| (asked[**other].1, **other) < (*key, rank)).count();
+                let seat = parts[rank].as_ref().map(|part| (part.rank(), part.size()));
+                assert_eq!(seat, color.map(|_| (before, members.len())), "seed {seed}, rank {rank}");
+                let sum = if color.is_some() { members.iter().map(|member| 1 << member).sum() } else { 1_i64 << rank };
+                assert_eq!(tensors[rank].to_vec::<i64>()?, [sum], "seed {seed}, rank {rank}");
+            }
+            // One that is aborted leaves the others, and what they came from.
+            if let Some(part) = &parts[0] {
+                part.abort()?;
+            }
+            assert!(all.iter().all(|comm| comm.async_error().is_ok()));
+        }
+    }
+    close(rig);
+    Ok(())
+}
+
+#[test]
+fn ranks_that_are_left_go_on_without_those_that_have_gone() -> Result<()> {
+    let rig = with(Config::default().devices(3).nccl_timeout(Duration::from_millis(40)));
+    for options in [Options::default(), direct()] {
+        let all = Communicator::init_all_with(&[0, 1, 2], &options)?;
+        let tensors: Vec<Tensor> = (0..3).map(|rank| on(rank, &[1_i64 << rank])).collect();
+        nccl::group(|| {
+            [0, 2].into_iter().try_for_each(|rank| all[rank].all_reduce(&tensors[rank], &tensors[rank], nccl::SUM))
+        })?;
+        all[1].abort()?;
+        assert!(all[0].wait(&stream(0), Duration::from_secs(60)).is_err());
+        let left = nccl::group(|| {
+            [0, 2].into_iter().map(|rank| all[rank].shrink(&[1], true, &options)).collect::<Result<Vec<_>>>()
+        })?;
+        nccl::group(|| {
+            [0, 2]
+                .into_iter()
+                .zip(&left)
+                .try_for_each(|(rank, comm)| comm.all_reduce(&tensors[rank], &tensors[rank], nccl::SUM))
+        })?;
+        assert_eq!([tensors[0].to_vec::<i64>()?, tensors[2].to_vec::<i64>()?], [[5], [5]]);
+        refused(all[0].shrink(&[3], false, &options), "excluded rank 3 is out of range of 3 ranks");
+    }
+    close(rig);
+    Ok(())
+}
+
+#[test]
+fn a_sum_multiplies_each_ranks_elements_by_its_factor() -> Result<()> {
+    let rig = machine(2);
+    let comms = Communicator::init_all(&[0, 1])?;
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        let tensors = [on(0, &[3.0_f64]).to_dtype(dtype)?, on(1, &[5.0_f64]).to_dtype(dtype)?];
+        nccl::group(|| {
+            let factor = |rank: usize| ReduceOp::premul_sum([0.5, -2.0][rank]);
+            (0..2).try_for_each(|rank| comms[rank].all_reduce(&tensors[rank], &tensors[rank], factor(rank)))
+        })?;
+        assert_eq!(tensors[1].to_dtype(DType::F64)?.to_vec::<f64>()?, [-8.5], "{dtype}");
+    }
+    let whole = on(0, &[1_i64]);
+    refused(
+        comms[0].all_reduce(&whole, &whole, ReduceOp::premul_sum(2.0)),
+        "NCCL does not reduce elements of torch.int64 by premul_sum",
+    );
+    drop((comms, whole));
+    close(rig);
+    Ok(())
+}
+
+#[test]
+fn options_that_nccl_refuses_are_told() -> Result<()> {
+    let rig = machine(1);
+    let few = Options { min_ctas: Some(8), max_ctas: Some(4), ..direct() };
+    assert!(cause(Communicator::init_all_with(&[0], &few)).to_string().contains("minCTAs is 8, and maxCTAs 4"));
+    let wide = Options { cga_cluster_size: Some(9), ..Options::default() };
+    assert!(cause(Communicator::init_all_with(&[0], &wide)).to_string().contains("cgaClusterSize is 9"));
+    let good =
+        Options { min_ctas: Some(1), max_ctas: Some(64), cta_policy: Some(nccl::CtaPolicy::Efficiency), ..direct() };
+    assert_eq!(Communicator::init_all_with(&[0], &good)?[0].size(), 1);
+    close(rig);
+    Ok(())
+}
+
+#[test]
+fn a_graph_replays_groups_messages_and_all_collectives() -> Result<()> {
+    let rig = machine(2);
+    for options in [Options::default(), direct()] {
+        let comms = Communicator::init_all_with(&[0, 1], &options)?;
+        let values = [on(0, &[1.0_f32, 2.0]), on(1, &[3.0_f32, 4.0])];
+        let wide = [on(0, &[0.0_f32; 4]), on(1, &[0.0_f32; 4])];
+        // A message of a tensor without dimensions.
+        let single = [on(0, &[0.0_f32]).view(&[])?, on(1, &[0.0_f32]).view(&[])?];
+        let sides = [Stream::new(0, 0)?, Stream::new(1, 0)?];
+        let mut graphs = [CUDAGraph::new(), CUDAGraph::new()];
+        for (rank, comm) in comms.iter().enumerate() {
+            sides[rank].wait_stream(&stream(i32::try_from(rank).unwrap()))?;
+            let _current = sides[rank].guard();
+            graphs[rank].capture_begin(None, CaptureMode::ThreadLocal)?;
+            comm.all_gather(&values[rank], &wide[rank])?;
+            comm.reduce_scatter(&wide[rank], &values[rank], nccl::SUM)?;
+            comm.broadcast(None, &wide[rank], 1)?;
+            nccl::group(|| {
+                comm.send(&values[rank].narrow(0, 0, 1)?.view(&[])?, 1 - rank)?;
+                comm.recv(&single[rank], 1 - rank)
+            })?;
+            comm.all_reduce(&values[rank], &values[rank], ReduceOp::premul_sum(0.5))?;
+            graphs[rank].capture_end()?;
+        }
+        let mut model = [[1.0_f32, 2.0], [3.0, 4.0]];
+        for _ in 0..3 {
+            for (graph, side) in graphs.iter_mut().zip(&sides) {
+                let _current = side.guard();
+                graph.replay()?;
+            }
+            sides.iter().try_for_each(Stream::synchronize)?;
+            let gathered = [model[0][0], model[0][1], model[1][0], model[1][1]];
+            let scattered = [[2.0 * gathered[0], 2.0 * gathered[1]], [2.0 * gathered[2], 2.0 * gathered[3]]];
+            assert_eq!(wide[0].to_vec::<f32>()?, gathered);
+            let got = [single[0].to_vec::<f32>()?, single[1].to_vec::<f32>()?];
+            assert_eq!(got, [[scattered[1][0]], [scattered[0][0]]]);
+            model = [[0, 1].map(|at| 0.5 * (scattered[0][at] + scattered[1][at])); 2];
+            assert_eq!([values[0].to_vec::<f32>()?, values[1].to_vec::<f32>()?], model);
+        }
+    }
+    close(rig);
+    Ok(())
+}
+
+/// Calls of NCCL so far whose name ends so.
+fn calls_of(rig: &SimulatedRuntime, name: &str) -> usize {
+    rig.machine().library_calls().iter().filter(|call| call.symbol.ends_with(name)).count()
+}
+
+#[test]
+fn nccl_moves_tensors_of_comm_where_it_is_named_or_was_measured_to_be_quicker() -> Result<()> {
+    let rig = machine(3);
+    let inputs: Vec<Tensor> = (0..3).map(|rank| on(rank, &[1_i64 << rank; 5])).collect();
+    let all = |run: &dyn Fn() -> Result<()>| -> Result<[usize; 3]> {
+        let names = ["ncclBroadcast", "ncclReduce", "ncclAllReduce"];
+        let before = names.map(|name| calls_of(&rig, name));
+        run()?;
+        Ok([0, 1, 2].map(|at| calls_of(&rig, names[at]) - before[at]))
+    };
+    let run = |pattern: Pattern| {
+        for copy in comm::broadcast(&inputs[1], &[2, 1, 0])? {
+            assert_eq!(copy.to_vec::<i64>()?, [2; 5]);
+        }
+        assert_eq!(comm::reduce_add(&refs(&inputs), 2)?.to_vec::<i64>()?, [7; 5]);
+        let copies: Vec<Tensor> = inputs.iter().map(|input| input.add(0)).collect::<Result<_>>()?;
+        comm::all_reduce_(&refs(&copies), pattern)?;
+        copies.iter().try_for_each(|copy| copy.to_vec::<i64>().map(|values| assert_eq!(values, [7; 5])))
+    };
+    assert_eq!(all(&|| run(Pattern::Auto))?, [0; 3], "it is not chosen without a measurement");
+    comm::set_route(Route::Nccl);
+    assert_eq!(all(&|| run(Pattern::Nccl))?, [3; 3], "each rank calls once");
+    nccl::set_library(None);
+    assert_eq!(all(&|| run(Pattern::Nccl))?, [0; 3], "there is none");
+    nccl::set_library(Some(cuda_sim::nccl()));
+    comm::set_route(Route::Auto);
+    let measured = comm::measure(&[2, 0, 1], &[40])?;
+    let quicker = |movement: Movement| {
+        let row = measured.iter().find(|row| row.movement == movement).unwrap();
+        3 * usize::from(row.nccl_ns < row.own_ns)
+    };
+    let expected = [Movement::Broadcast, Movement::ReduceAdd, Movement::AllReduce].map(quicker);
+    assert_eq!(all(&|| run(Pattern::Auto))?, expected, "{measured:?}");
+    assert_eq!(all(&|| run(Pattern::Ring))?[2], 0, "what is named is done");
+    comm::set_route(Route::Direct);
+    assert_eq!(all(&|| run(Pattern::Tree))?, [0; 3]);
+    comm::set_route(Route::Auto);
+    comm::forget_measurements();
+    assert_eq!(all(&|| run(Pattern::Auto))?, [0; 3]);
+    drop(inputs);
     close(rig);
     Ok(())
 }

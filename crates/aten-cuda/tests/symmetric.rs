@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use aten_cuda::symmetric::Symmetric;
 use aten_cuda::{CommError, DType, Error, Result, Tensor};
-use c10_core::{DeviceIndex, MemoryError, Runtime, Stream};
+use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, MemoryError, Runtime, Stream};
 use common::random;
 use testkit::{CUresult, Config, Fault, KernelChecks, ReportKind, SimulatedRuntime, Simulation};
 
@@ -447,5 +447,57 @@ fn a_wait_that_takes_too_long_ends_the_context() -> Result<()> {
     let ended = aten_cuda::synchronize(0).unwrap_err();
     assert_eq!(ended.runtime().unwrap().error_code(), Some(CUresult::CUDA_ERROR_LAUNCH_FAILED.0), "{ended}");
     assert!(rig.machine().reports().iter().any(|report| report.message.contains("executes a trap")));
+    Ok(())
+}
+
+#[test]
+fn graphs_replay_sums_barriers_and_copies() -> Result<()> {
+    let rig = machine(2, 11);
+    let symmetric = Symmetric::new(64, &[0, 1])?;
+    // Sums of few bytes and of many are different kernels.
+    for count in [3, 40_000] {
+        let of = |value: f64, device: &str| Tensor::full(&[count], value, DType::F64, device);
+        let tensors = [of(1.0, "cuda:0")?, of(2.0, "cuda:1")?];
+        let copied = Tensor::zeros(&[1], DType::F64, "cuda:1")?;
+        symmetric.all_reduce_(&[&tensors[0], &tensors[1]])?;
+        let sides = [Stream::new(0, 0)?, Stream::new(1, 0)?];
+        let mut graphs = [CUDAGraph::new(), CUDAGraph::new()];
+        for (device, side) in sides.iter().enumerate() {
+            side.wait_stream(&Runtime::current().streams().current(i32::try_from(device).unwrap())?)?;
+        }
+        {
+            // Each device has a graph of its own; both are captured at once, as a call queues on both.
+            let _first = sides[0].guard();
+            graphs[0].capture_begin(None, CaptureMode::ThreadLocal)?;
+            let _second = sides[1].guard();
+            graphs[1].capture_begin(None, CaptureMode::ThreadLocal)?;
+            symmetric.all_reduce_(&[&tensors[0], &tensors[1]])?;
+            symmetric.put(0, &tensors[0].narrow(0, 0, 1)?, 1, 8)?;
+            symmetric.barrier()?;
+            symmetric.get(1, &copied, 1, 8)?;
+            graphs[1].capture_end()?;
+            let _first = sides[0].guard();
+            graphs[0].capture_end()?;
+        }
+        let mut expected = 3.0;
+        for _ in 0..3 {
+            for (graph, side) in graphs.iter_mut().zip(&sides) {
+                let _current = side.guard();
+                graph.replay()?;
+            }
+            sides.iter().try_for_each(Stream::synchronize)?;
+            expected *= 2.0;
+            for tensor in &tensors {
+                assert!(tensor.to_vec::<f64>()?.iter().all(|value| *value == expected), "{count}");
+            }
+            assert_eq!(copied.to_vec::<f64>()?, [expected], "{count}");
+            // Calls between replays are in order with them.
+            symmetric.all_reduce_(&[&tensors[0], &tensors[1]])?;
+            (0..2).try_for_each(aten_cuda::synchronize)?;
+            expected *= 2.0;
+        }
+    }
+    drop(symmetric);
+    close(rig);
     Ok(())
 }

@@ -122,6 +122,7 @@ pub use base::error::{
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};
 pub use base::linking::{LinkInput, LinkKind};
+pub use base::links::{CommonAncestor, PeerLink, PeerPath};
 pub use base::loading::ModuleLoading;
 pub use base::pointer::{PointerInfo, PointerKind};
 pub use base::readings::{

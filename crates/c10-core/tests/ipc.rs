@@ -6,7 +6,9 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
 
 use c10_core::{
     CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, IpcError, Result, Runtime,
@@ -14,6 +16,9 @@ use c10_core::{
 use c10_core::{SharedBuffer, Stream};
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use cuda_sim::{LiveHandles, Machine};
+
+/// Held by tests that map pages on the machine of the process, whose calls they count.
+static PAGES: Mutex<()> = Mutex::new(());
 
 const ROLE: &str = "C10_IPC_TEST_ROLE";
 const LEN: usize = 3 << 20;
@@ -114,6 +119,41 @@ fn the_other_process() {
             say("opened");
             told();
         }
+        Ok("killed at any moment") => {
+            let (runtime, stream) = process();
+            stream.synchronize().unwrap();
+            say("ready");
+            let buffer = runtime.ipc().open(&SharedBuffer::from_bytes(&told()).unwrap()).unwrap();
+            buffer.fill(0..LEN, 2, &stream).unwrap();
+            drop(buffer);
+            stream.synchronize().unwrap();
+            runtime.ipc().collect().unwrap();
+            told();
+        }
+        Ok("killed sender") => {
+            let (runtime, stream) = process();
+            let buffers = [1, 2].map(|_| runtime.memory().buffer(LEN, &stream).unwrap());
+            for buffer in &buffers {
+                buffer.fill(0..LEN, 6, &stream).unwrap();
+                // What a process had queued that was killed never ends for those who wait for it.
+                stream.synchronize().unwrap();
+                say(&hexadecimal(&buffer.share().unwrap().to_bytes()));
+            }
+            told();
+        }
+        Ok("sender back") => sends_back(),
+        Ok("third") => {
+            let (runtime, stream) = process();
+            let buffer = runtime.ipc().open(&SharedBuffer::from_bytes(&told()).unwrap()).unwrap();
+            say("opened");
+            told();
+            buffer.fill(0..LEN, 8, &stream).unwrap();
+            drop(buffer);
+            stream.synchronize().unwrap();
+            runtime.ipc().collect().unwrap();
+            say("dropped");
+            told();
+        }
         Ok("brief") => {
             let (runtime, _stream) = process();
             let honest = told();
@@ -123,6 +163,8 @@ fn the_other_process() {
             let refused = runtime.ipc().open(&SharedBuffer::from_bytes(&beyond).unwrap()).unwrap_err();
             assert_eq!(refused, Error::Ipc(IpcError::InvalidBytes));
             drop(runtime.ipc().open(&SharedBuffer::from_bytes(&honest).unwrap()).unwrap());
+            runtime.synchronize(DEVICE).unwrap();
+            runtime.ipc().collect().unwrap();
             say("dropped");
         }
         _ => {}
@@ -142,8 +184,6 @@ fn writer() {
     event.record(&stream).unwrap();
     say("queued");
     told();
-    let refused = buffer.share();
-    assert_eq!(refused, Err(Error::Ipc(IpcError::SharedTwice)));
     buffer.fill(0..1, 3, &stream).unwrap();
     drop(buffer);
     stream.synchronize().unwrap();
@@ -213,7 +253,7 @@ fn byte_at(address: u64) -> u8 {
 
 /// Opens two buffers of one segment and the first of them twice.
 fn opens_twice() {
-    let (runtime, _stream) = process();
+    let (runtime, stream) = process();
     let (first, second) = (SharedBuffer::from_bytes(&told()).unwrap(), SharedBuffer::from_bytes(&told()).unwrap());
     let one = runtime.ipc().open(&first).unwrap();
     let again = runtime.ipc().open(&first).unwrap();
@@ -227,10 +267,13 @@ fn opens_twice() {
     again.copy_from_slice(0, &[5; 100]).unwrap();
     assert_eq!((one.to_vec().unwrap(), two.to_vec().unwrap()), (vec![5; 100], vec![2; 100]));
     drop((one, two));
+    stream.synchronize().unwrap();
+    runtime.ipc().collect().unwrap();
     assert_eq!(opened("cuIpcCloseMemHandle"), 0);
     say("one left");
     told();
     drop(again);
+    stream.synchronize().unwrap();
     runtime.ipc().collect().unwrap();
     assert_eq!(opened("cuIpcCloseMemHandle"), 1);
     say("none left");
@@ -264,8 +307,7 @@ fn a_receiver_that_is_killed_keeps_nothing_with_the_sender() {
     let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
     let shared = buffer.share().unwrap();
     drop(buffer);
-    let file = |shared: &SharedBuffer| String::from_utf8_lossy(&shared.to_bytes()[149..]).into_owned();
-    assert!(std::path::Path::new(&file(&shared)).exists());
+    assert!(file_of(&shared).exists());
     let mut others = ["killed", "killed"].map(Other::start);
     for other in &mut others {
         other.tell(&shared.to_bytes());
@@ -281,7 +323,158 @@ fn a_receiver_that_is_killed_keeps_nothing_with_the_sender() {
         other.child.wait().unwrap();
     }
     assert_eq!(allocated(), 0);
-    assert!(!std::path::Path::new(&file(&shared)).exists());
+    drop((stream, runtime));
+    assert!(!file_of(&shared).exists());
+}
+
+/// The file in which the process that has allocated the memory counts its receivers: its path is the first one that stands
+/// in the bytes.
+fn file_of(shared: &SharedBuffer) -> PathBuf {
+    let bytes = shared.to_bytes();
+    let folder = std::env::temp_dir();
+    let at = bytes.windows(8).position(|part| part == b"c10-ipc-").unwrap();
+    let name: Vec<u8> = bytes[at..].iter().copied().take_while(|byte| byte.is_ascii_graphic()).collect();
+    folder.join(String::from_utf8(name).unwrap())
+}
+
+#[test]
+fn a_receiver_that_is_killed_at_any_moment_keeps_nothing_with_the_sender() {
+    let (runtime, stream) = process();
+    let allocated = || runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.current;
+    for moment in 0..10 {
+        let mut other = Other::start("killed at any moment");
+        assert_eq!(other.hear(), "ready");
+        let shared = runtime.memory().buffer(LEN, &stream).unwrap().share().unwrap();
+        other.tell(&shared.to_bytes());
+        std::thread::sleep(std::time::Duration::from_micros(moment * 300));
+        other.child.kill().unwrap();
+        other.child.wait().unwrap();
+        // A receiver that had not come yet is not waited for any more.
+        match runtime.ipc().release(&shared) {
+            Ok(()) | Err(Error::Ipc(IpcError::Released)) => {}
+            Err(error) => panic!("moment {moment}: {error}"),
+        }
+        runtime.ipc().collect().unwrap();
+        assert_eq!(allocated(), 0, "moment {moment}");
+    }
+    runtime.memory().empty_cache().unwrap();
+    assert_eq!(runtime.memory().stats(DEVICE).unwrap().reserved_bytes.all.current, 0);
+    assert!(runtime.is_valid());
+}
+
+#[test]
+fn memory_of_a_sender_that_is_killed_stays_with_its_receiver() {
+    let (runtime, stream) = process();
+    let mut other = Other::start("killed sender");
+    let hear = |other: &mut Other| SharedBuffer::from_bytes(&bytes_of(&other.hear())).unwrap();
+    let (shared, late) = (hear(&mut other), hear(&mut other));
+    let buffer = runtime.ipc().open(&shared).unwrap();
+    stream.synchronize().unwrap();
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
+    assert_eq!(buffer.to_vec().unwrap(), [6; LEN]);
+    buffer.fill(0..LEN, 7, &stream).unwrap();
+    assert_eq!(buffer.to_vec().unwrap(), [7; LEN]);
+    assert_eq!(runtime.ipc().open(&late).unwrap_err(), Error::Ipc(IpcError::Released));
+    let address = buffer.address();
+    assert!(Machine::current().memory_file(address).is_some());
+    drop(buffer);
+    stream.synchronize().unwrap();
+    runtime.ipc().collect().unwrap();
+    assert!(Machine::current().memory_file(address).is_none(), "it is not mapped any more");
+    // The last receiver tidies up, if no other process has done it before.
+    assert!(!file_of(&shared).exists());
+    assert_eq!(runtime.ipc().open(&late).unwrap_err(), Error::Ipc(IpcError::Released));
+}
+
+#[test]
+fn a_sender_that_is_killed_at_any_moment_leaves_memory_or_an_error() {
+    let (runtime, stream) = process();
+    for moment in 0..8 {
+        let mut other = Other::start("killed sender");
+        let shared = SharedBuffer::from_bytes(&bytes_of(&other.hear())).unwrap();
+        let opened = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_micros(moment * 60));
+                other.child.kill().unwrap();
+            });
+            runtime.streams().set_current(&stream).unwrap();
+            runtime.ipc().open(&shared)
+        });
+        other.child.wait().unwrap();
+        match opened {
+            Ok(buffer) => assert_eq!(buffer.to_vec().unwrap(), [6; LEN], "moment {moment}"),
+            Err(Error::Ipc(IpcError::Released)) => {}
+            Err(error) => panic!("moment {moment}: {error}"),
+        }
+        stream.synchronize().unwrap();
+        runtime.ipc().collect().unwrap();
+        assert!(!file_of(&shared).exists(), "moment {moment}");
+    }
+}
+
+/// Receives a buffer, and shares it on: with its sender, and with another process.
+fn sends_back() {
+    let (runtime, stream) = process();
+    let buffer = runtime.ipc().open(&SharedBuffer::from_bytes(&told()).unwrap()).unwrap();
+    buffer.fill(0..LEN, 3, &stream).unwrap();
+    let shared = buffer.share().unwrap();
+    assert_eq!(runtime.ipc().open(&shared).unwrap().address(), buffer.address(), "its own once more");
+    say(&hexadecimal(&buffer.share().unwrap().to_bytes()));
+    say(&hexadecimal(&buffer.share().unwrap().to_bytes()));
+    told();
+    drop(buffer);
+    stream.synchronize().unwrap();
+    runtime.ipc().collect().unwrap();
+    runtime.ipc().collect().unwrap();
+    assert_eq!(Machine::current().live().allocations, 0);
+    say("dropped");
+    told();
+}
+
+#[test]
+fn received_memory_is_shared_on_and_back() {
+    let (runtime, stream) = process();
+    let mut other = Other::start("sender back");
+    let mut third = Other::start("third");
+    let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
+    buffer.fill(0..LEN, 1, &stream).unwrap();
+    other.tell(&buffer.share().unwrap().to_bytes());
+    let back = SharedBuffer::from_bytes(&bytes_of(&other.hear())).unwrap();
+    let on = bytes_of(&other.hear());
+    let same = runtime.ipc().open(&back).unwrap();
+    assert_eq!(same.address(), buffer.address());
+    assert_eq!(same.to_vec().unwrap(), [3; LEN], "the other process's work comes first");
+    third.tell(&on);
+    assert_eq!(third.hear(), "opened");
+    drop((buffer, same));
+    stream.synchronize().unwrap();
+    runtime.ipc().collect().unwrap();
+    let allocated = || {
+        runtime.ipc().collect().unwrap();
+        runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.current
+    };
+    // The process in between ends without a word; the third one's count keeps the memory.
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
+    assert_eq!(allocated(), i64::try_from(LEN).unwrap());
+    third.tell(&[1]);
+    assert_eq!(third.hear(), "dropped");
+    assert_eq!(allocated(), 0);
+    third.tell(&[1]);
+    third.end();
+    let mut other = Other::start("sender back");
+    let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
+    let shared = buffer.share().unwrap();
+    other.tell(&shared.to_bytes());
+    let unopened = [other.hear(), other.hear()].map(|line| SharedBuffer::from_bytes(&bytes_of(&line)).unwrap());
+    unopened.iter().for_each(|shared| runtime.ipc().release(shared).unwrap());
+    other.tell(&[1]);
+    assert_eq!(other.hear(), "dropped");
+    drop(buffer);
+    assert_eq!(allocated(), 0);
+    other.tell(&[1]);
+    other.end();
 }
 
 /// Opens a buffer while one call after another fails.
@@ -347,7 +540,19 @@ fn what_cannot_be_shared_says_why() {
     let buffer = runtime.memory().buffer(1000, &stream).unwrap();
     let shared = buffer.share().unwrap();
     assert_eq!((shared.len(), shared.device_index()), (1000, DEVICE));
-    assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
+    let same = runtime.ipc().open(&shared).unwrap();
+    assert_eq!(same.address(), buffer.address(), "one's own memory");
+    let wrong = SharedBuffer::from_bytes(&{
+        let mut bytes = shared.to_bytes();
+        bytes[5] = bytes[5].wrapping_add(1);
+        bytes
+    });
+    assert_eq!(runtime.ipc().open(&wrong.unwrap()).unwrap_err(), Error::Ipc(IpcError::InvalidBytes));
+    runtime.ipc().collect().unwrap();
+    assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::Released));
+    assert_eq!(runtime.ipc().release(&shared), Err(Error::Ipc(IpcError::Released)));
+    assert!(!file_of(&shared).exists(), "nothing is shared any more");
+    let shared = buffer.share().unwrap();
     assert_eq!(common::runtime().ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
 
     let none = runtime.memory().buffer(0, &stream).unwrap().share().unwrap();
@@ -361,6 +566,36 @@ fn what_cannot_be_shared_says_why() {
         Ok::<_, Error>(())
     });
     inside.unwrap();
+}
+
+#[test]
+fn many_blocks_that_only_others_use_are_warned_of() {
+    const MANY: usize = 1001;
+    if std::env::var_os(ROLE).is_none() {
+        let (_, warnings) = common::in_a_process("many_blocks_that_only_others_use_are_warned_of", &[(ROLE, "warned")]);
+        let limbo = "Producer process tried to deallocate over 1000 memory blocks referred by consumer processes.";
+        assert_eq!(warnings.matches(limbo).count(), 1, "{warnings}");
+        let end = "Producer process has been terminated before all shared CUDA tensors released";
+        assert_eq!(warnings.matches(end).count(), 1, "{warnings}");
+        return;
+    }
+    let rig = rig();
+    let stream = rig.stream();
+    let shared: Vec<SharedBuffer> =
+        (0..MANY).map(|_| rig.runtime.memory().buffer(512, &stream).unwrap().share().unwrap()).collect();
+    let interprocess = rig.machine.live().events;
+    assert!((1000..1010).contains(&interprocess), "events run out, and the last block has none: {interprocess}");
+    // The place of the event: behind version, device, length, offset, identity of the device and identity.
+    assert_eq!([0, MANY - 1].map(|at| shared[at].to_bytes()[45]), [1, 0]);
+    for _ in 0..2 {
+        rig.runtime.ipc().collect().unwrap();
+    }
+    assert_eq!(rig.allocated_bytes(), i64::try_from(512 * MANY).unwrap());
+    shared[1..].iter().for_each(|shared| rig.runtime.ipc().release(shared).unwrap());
+    rig.runtime.ipc().collect().unwrap();
+    assert_eq!(rig.allocated_bytes(), 512);
+    drop(stream);
+    assert_eq!(rig.left(), LiveHandles::default());
 }
 
 /// Shares memory in pages, and tells what becomes of it.
@@ -400,6 +635,7 @@ fn lends_pages(settings: &str) {
 /// The receiver may take over descriptors of a process that it has started, wherever a process may trace its children.
 #[test]
 fn pages_cross_over() {
+    let _alone = PAGES.lock();
     for (role, pages) in [("lender of elastic memory", 3), ("lender of an expandable segment", 1)] {
         let (runtime, stream) = process();
         let calls = |symbol: &str| {
@@ -412,7 +648,9 @@ fn pages_cross_over() {
         let buffer = runtime.ipc().open(&shared).unwrap();
         assert_eq!((buffer.len(), calls("cuMemMap") - mapped), (LEN, pages), "only the pages that it lies in: {role}");
         assert!(buffer.to_vec().unwrap().iter().all(|byte| *byte == 1), "{role}");
-        assert_eq!(buffer.share(), Err(Error::Ipc(IpcError::SharedTwice)));
+        let again = runtime.ipc().open(&shared).unwrap();
+        assert_eq!(again.address(), buffer.address(), "the same memory");
+        drop(again);
         buffer.fill(0..LEN, 2, &stream).unwrap();
         stream.synchronize().unwrap();
         other.tell(&[1]);
@@ -428,6 +666,41 @@ fn pages_cross_over() {
         other.tell(&[1]);
         other.end();
     }
+}
+
+/// Containers often refuse what descriptors are taken over by; the sender's socket serves there.
+#[test]
+fn pages_cross_over_by_the_senders_socket() {
+    let _alone = PAGES.lock();
+    let (runtime, stream) = process();
+    let mut other = Other::start("lender of elastic memory");
+    let mut bytes = bytes_of(&other.hear());
+    // The namespace of the sender's number, behind version, device, length, offset, identity of the device, identity, event
+    // and kind, number and start: as if the process numbers were others'.
+    let namespace = 1 + 4 + 8 + 8 + 16 + 8 + 65 + 1 + 4 + 8;
+    bytes[namespace] ^= 0xFF;
+    let shared = SharedBuffer::from_bytes(&bytes).unwrap();
+    let mut socket = file_of(&shared).into_os_string();
+    socket.push(".sock");
+    let aside = std::env::temp_dir().join(format!("c10-aside-{}", std::process::id()));
+    std::fs::rename(&socket, &aside).unwrap();
+    let refused = runtime.ipc().open(&shared).unwrap_err();
+    assert!(matches!(refused, Error::Ipc(IpcError::Descriptors { .. })), "{refused}");
+    std::fs::rename(&aside, &socket).unwrap();
+    let buffer = runtime.ipc().open(&shared).unwrap();
+    assert!(buffer.to_vec().unwrap().iter().all(|byte| *byte == 1));
+    buffer.fill(0..LEN, 2, &stream).unwrap();
+    stream.synchronize().unwrap();
+    other.tell(&[1]);
+    assert_eq!([other.hear(), other.hear()], ["true", "kept"]);
+    drop(buffer);
+    stream.synchronize().unwrap();
+    runtime.ipc().collect().unwrap();
+    other.tell(&[1]);
+    assert_eq!(other.hear(), "gone");
+    other.tell(&[1]);
+    other.end();
+    assert!(!std::path::Path::new(&socket).exists() && !file_of(&shared).exists());
 }
 
 /// Opens memory in pages while one call after another fails. It has started the sender, so that it may trace it.
@@ -513,11 +786,13 @@ fn events_for_other_processes_are_refused_as_torch_does() {
     assert_eq!(Event::from_ipc_handle_on(runtime, DEVICE, &[0; 64]).unwrap_err().error_code(), Some(205));
 }
 
-/// Shares a buffer and drops it.
+/// Shares a buffer twice, and opens it once where it was shared.
 fn sharing(rig: &Rig) -> Result<DeviceBuffer> {
     let stream = rig.runtime.streams().pooled(DEVICE, 0)?;
     let buffer = rig.runtime.memory().buffer(LEN, &stream)?;
     buffer.share()?;
+    let shared = buffer.share()?;
+    rig.runtime.ipc().open(&shared)?;
     Ok(buffer)
 }
 

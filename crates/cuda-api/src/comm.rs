@@ -21,7 +21,8 @@
 
 pub use aten_cuda::CommError;
 pub use aten_cuda::comm::{
-    BUFFER_SIZE, GatherDestination, Gatherable, Pattern, Replicable, Route, Scatterable, all_reduce_, broadcast,
-    broadcast_coalesced, broadcast_out, gather, gather_out, parallel_apply, reduce_add, reduce_add_coalesced,
-    replicate, route, scatter, scatter_gather, scatter_out, set_route,
+    BUFFER_SIZE, GatherDestination, Gatherable, LinkClass, Measurement, Movement, Pattern, Replicable, Route,
+    Scatterable, Topology, all_reduce_, broadcast, broadcast_coalesced, broadcast_out, forget_measurements, gather,
+    gather_out, measure, parallel_apply, reduce_add, reduce_add_coalesced, replicate, route, scatter, scatter_gather,
+    scatter_out, set_route,
 };

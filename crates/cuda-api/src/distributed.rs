@@ -18,7 +18,7 @@
 //! ```
 
 pub use cuda_dist::{
-    BackendKind, Call, Error, ErrorHandling, FileStore, HashStore, InitOptions, Launch, Life, Limits, Operation,
-    PrefixStore, ProcessGroup, RankState, ReduceOp, Rendezvous, RendezvousOptions, Report, Result, Settings, Store,
-    TcpServerOptions, TcpStore, TcpStoreOptions, TcpStoreServer, Work,
+    BackendKind, Call, Error, ErrorHandling, FileStore, GroupOptions, HashStore, InitOptions, Launch, Life, Limits,
+    Operation, P2POp, PrefixStore, ProcessGroup, RankState, ReduceOp, Rendezvous, RendezvousOptions, Report, Result,
+    Settings, Store, TcpServerOptions, TcpStore, TcpStoreOptions, TcpStoreServer, Work,
 };

@@ -35,7 +35,7 @@
 //! ([`amp`], [`comm`], [`nccl`], [`tunable`], [`nvtx`], [`sanitizer`], [`gds`], [`jiterator`]). Beyond torch, [`timeline`]
 //! records what the program and the devices did, [`compiler`] compiles functions of tensors (`torch.compile`),
 //! [`symmetric`] has memory that all devices of a process reach at the same offset, [`distributed`] makes groups of
-//! processes (`torch.distributed`), and [`expression`] makes kernels of closures and texts.
+//! processes (`torch.distributed`), [`multiprocessing`] shares tensors between processes, and [`expression`] makes kernels of closures and texts.
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -62,6 +62,7 @@ mod hooks;
 pub mod jiterator;
 pub mod kernels;
 pub mod memory;
+pub mod multiprocessing;
 pub mod nccl;
 pub mod nvtx;
 mod old;

@@ -18,6 +18,7 @@
 
 pub use aten_cuda::NcclError;
 pub use aten_cuda::nccl::{
-    Communicator, Memory, Options, ReduceOp, Registration, SUM, UniqueId, Using, all_gather, all_reduce, broadcast,
-    group, is_available, loaded_library, reduce, reduce_scatter, set_library, unique_id, version,
+    Calls, Communicator, CtaPolicy, Factor, Memory, Options, ReduceOp, Registration, SUM, UniqueId, Using, all_gather,
+    all_reduce, broadcast, group, is_available, loaded_library, reduce, reduce_scatter, set_library, unique_id,
+    version,
 };

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{on, rig};
+use cuda_api::multiprocessing::{reductions, release_ipc_counter};
 use cuda_api::{
     CUDAGraph, CaptureMode, Device, DeviceBuffer, DeviceError, DeviceGuard, DeviceType, Error, Event, EventOptions,
     GraphOptions, GreenContext, GreenContextError, IpcError, MemPool, MemPoolOptions, PinnedBuffer, PoolError, Result,
@@ -456,10 +457,25 @@ fn codes_of_the_runtime_api() {
 fn memory_and_events_are_named_for_other_processes() {
     let _rig = rig();
     let shared = DeviceBuffer::new(8, None).unwrap().share().unwrap();
-    assert_eq!(DeviceBuffer::open_shared(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
     assert_eq!(memory_allocated(None), Ok(512), "the other process may still come");
     cuda_api::ipc_collect().unwrap();
     assert_eq!(memory_allocated(None), Ok(512));
+    assert_eq!(DeviceBuffer::open_shared(&shared).unwrap().len(), 8, "it comes back to its sender");
+    cuda_api::ipc_collect().unwrap();
+    assert_eq!(memory_allocated(None), Ok(0));
+    assert_eq!(DeviceBuffer::open_shared(&shared).unwrap_err(), Error::Ipc(IpcError::Released));
+    let tensor = cuda_api::torch::ones(&[2], cuda_api::torch::float32, "cuda").unwrap();
+    let shared = reductions::reduce_tensor(&tensor).unwrap();
+    assert!(tensor.is_shared());
+    let back = reductions::rebuild_cuda_tensor(&shared).unwrap();
+    assert!(back.storage().is_same(tensor.storage()));
+    let storage = tensor.storage().share_cuda().unwrap();
+    assert!(cuda_api::torch::Storage::new_shared_cuda(&storage).unwrap().is_same(tensor.storage()));
+    let unopened = reductions::reduce_tensor(&tensor).unwrap();
+    release_ipc_counter(unopened.memory()).unwrap();
+    drop((tensor, back));
+    cuda_api::ipc_collect().unwrap();
+    assert_eq!(memory_allocated(None), Ok(0));
     let event = Event::new(EventOptions { interprocess: true, ..EventOptions::default() });
     let handle = event.ipc_handle().unwrap();
     assert_eq!(Event::from_ipc_handle(0, &handle).unwrap_err().error_code(), Some(201));

@@ -5,22 +5,10 @@
 use std::fmt;
 
 use aten_cuda::DType;
-use aten_cuda::nccl::ReduceOp;
 
-const REDUCE_OPS: [(ReduceOp, &str); 5] = [
-    (ReduceOp::Sum, "sum"),
-    (ReduceOp::Product, "product"),
-    (ReduceOp::Min, "min"),
-    (ReduceOp::Max, "max"),
-    (ReduceOp::Avg, "avg"),
-];
+use crate::reduce::ReduceOp;
 
-/// How values become one, in a word.
-fn reduce_name(op: ReduceOp) -> &'static str {
-    REDUCE_OPS.iter().find(|(known, _)| *known == op).map_or("another", |(_, name)| name)
-}
-
-/// A collective.
+/// A collective, or a message.
 ///
 /// ```
 /// assert_eq!(cuda_dist::Operation::AllReduce.to_string(), "all_reduce");
@@ -40,16 +28,64 @@ pub enum Operation {
     ReduceScatter,
     /// Every rank waits for all.
     Barrier,
+    /// Every rank gets the values of all, a tensor for each.
+    AllGatherList,
+    /// Every rank gets what all have for it, made one.
+    ReduceScatterList,
+    /// One rank gets the values of all, a tensor for each.
+    Gather,
+    /// Every rank gets what one has for it.
+    Scatter,
+    /// Every rank gets what all have for it, as parts of one tensor.
+    AllToAllSingle,
+    /// Every rank gets what all have for it, a tensor for each.
+    AllToAll,
+    /// A rank gives another one its values.
+    Send,
+    /// A rank gets those of another one.
+    Recv,
 }
 
-const OPERATIONS: [(Operation, &str); 6] = [
+const OPERATIONS: [(Operation, &str); 14] = [
     (Operation::AllReduce, "all_reduce"),
     (Operation::Reduce, "reduce"),
     (Operation::Broadcast, "broadcast"),
     (Operation::AllGather, "all_gather_into_tensor"),
     (Operation::ReduceScatter, "reduce_scatter_tensor"),
     (Operation::Barrier, "barrier"),
+    (Operation::AllGatherList, "all_gather"),
+    (Operation::ReduceScatterList, "reduce_scatter"),
+    (Operation::Gather, "gather"),
+    (Operation::Scatter, "scatter"),
+    (Operation::AllToAllSingle, "all_to_all_single"),
+    (Operation::AllToAll, "all_to_all"),
+    (Operation::Send, "send"),
+    (Operation::Recv, "recv"),
 ];
+
+impl Operation {
+    /// Whether it has two ranks and not all of them.
+    ///
+    /// ```
+    /// use cuda_dist::Operation;
+    ///
+    /// assert!(Operation::Send.is_message() && !Operation::Barrier.is_message());
+    /// ```
+    #[must_use]
+    pub fn is_message(self) -> bool {
+        matches!(self, Self::Send | Self::Recv)
+    }
+
+    /// Whether a rank gives each other one something else.
+    pub(crate) fn has_parts(self) -> bool {
+        matches!(self, Self::ReduceScatter | Self::ReduceScatterList | Self::Scatter) || self.is_uneven()
+    }
+
+    /// Whether ranks may call it with tensors of other sizes: what each pair exchanges is compared instead.
+    fn is_uneven(self) -> bool {
+        matches!(self, Self::AllToAllSingle | Self::AllToAll)
+    }
+}
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,9 +105,9 @@ impl fmt::Display for Operation {
 /// assert_eq!(work.call().to_string(), "barrier #1");
 /// # Ok::<(), cuda_dist::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// The how manieth collective of the rank in this group it is, from 1 on.
+    /// The how manieth collective of the rank in this group it is, from 1 on; messages are counted apart.
     pub sequence: u64,
     /// What was called.
     pub operation: Operation,
@@ -83,11 +119,15 @@ pub struct Call {
     pub reduce: Option<ReduceOp>,
     /// The rank that gives or gets, where there is one.
     pub root: Option<usize>,
+    /// Of a message, the rank at the other end; none where it may come from any.
+    pub peer: Option<usize>,
+    /// Of a message, what tells it from others between the same ranks.
+    pub tag: u64,
 }
 
 impl Call {
     pub(crate) fn new(operation: Operation) -> Self {
-        Self { sequence: 0, operation, dtype: None, sizes: Vec::new(), reduce: None, root: None }
+        Self { sequence: 0, operation, dtype: None, sizes: Vec::new(), reduce: None, root: None, peer: None, tag: 0 }
     }
 
     pub(crate) fn of(mut self, dtype: DType, sizes: &[i64]) -> Self {
@@ -106,6 +146,11 @@ impl Call {
         self
     }
 
+    pub(crate) fn between(mut self, peer: Option<usize>, tag: u64) -> Self {
+        (self.peer, self.tag) = (peer, tag);
+        self
+    }
+
     /// In what another rank's call differs, where it must not.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         let text = |what: &Option<String>| what.clone().unwrap_or_else(|| "none".to_owned());
@@ -115,10 +160,10 @@ impl Call {
         if self.dtype != other.dtype {
             return Some(format!("the dtypes are {} and {}", text(&self.dtype), text(&other.dtype)));
         }
-        if self.sizes != other.sizes {
+        if self.sizes != other.sizes && !self.operation.is_uneven() {
             return Some(format!("the sizes are {:?} and {:?}", self.sizes, other.sizes));
         }
-        let words = |what: Option<ReduceOp>| what.map_or("none", reduce_name);
+        let words = |what: Option<ReduceOp>| what.map_or_else(|| "none".to_owned(), |op| op.to_string());
         if self.reduce != other.reduce {
             return Some(format!("the reductions are {} and {}", words(self.reduce), words(other.reduce)));
         }
@@ -126,37 +171,34 @@ impl Call {
         (self.root != other.root).then(|| format!("the roots are {} and {}", rank(self.root), rank(other.root)))
     }
 
-    /// The call as a line of six fields.
+    /// The call as a line of eight fields.
     pub(crate) fn to_line(&self) -> String {
+        fn named(what: Option<impl fmt::Display>) -> String {
+            what.map_or_else(|| "-".to_owned(), |what| what.to_string())
+        }
         let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();
-        let dtype = self.dtype.as_deref().unwrap_or("-");
-        let reduce = self.reduce.map_or("-", reduce_name);
-        let root = self.root.map_or_else(|| "-".to_owned(), |root| root.to_string());
-        format!("{} {} {dtype} {} {reduce} {root}", self.sequence, self.operation, sizes.join(","))
+        let (dtype, sizes, reduce) = (named(self.dtype.as_ref()), sizes.join(","), named(self.reduce));
+        let (root, peer) = (named(self.root), named(self.peer));
+        format!("{} {} {dtype} {sizes} {reduce} {root} {peer} {}", self.sequence, self.operation, self.tag)
     }
 
     /// Reads a line.
     pub(crate) fn from_line(line: &str) -> Option<Self> {
+        fn named<T>(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+            if text == "-" { Some(None) } else { read(text).map(Some) }
+        }
         let fields: Vec<&str> = line.split(' ').collect();
-        let &[sequence, operation, dtype, sizes, reduce, root] = fields.as_slice() else { return None };
-        let named = |text: &str| Some(text).filter(|text| *text != "-").map(str::to_owned);
+        let &[sequence, operation, dtype, sizes, reduce, root, peer, tag] = fields.as_slice() else { return None };
+        let sizes = sizes.split(',').filter(|size| !size.is_empty());
         Some(Self {
             sequence: sequence.parse().ok()?,
             operation: OPERATIONS.iter().find(|(_, name)| *name == operation)?.0,
-            dtype: named(dtype),
-            sizes: sizes
-                .split(',')
-                .filter(|size| !size.is_empty())
-                .map(|size| size.parse().ok())
-                .collect::<Option<_>>()?,
-            reduce: match named(reduce) {
-                Some(reduce) => Some(REDUCE_OPS.iter().find(|(_, name)| *name == reduce)?.0),
-                None => None,
-            },
-            root: match named(root) {
-                Some(root) => Some(root.parse().ok()?),
-                None => None,
-            },
+            dtype: named(dtype, |text| Some(text.to_owned()))?,
+            sizes: sizes.map(|size| size.parse().ok()).collect::<Option<_>>()?,
+            reduce: named(reduce, ReduceOp::from_word)?,
+            root: named(root, |text| text.parse().ok())?,
+            peer: named(peer, |text| text.parse().ok())?,
+            tag: tag.parse().ok()?,
         })
     }
 }
@@ -167,12 +209,16 @@ impl fmt::Display for Call {
         if let Some(dtype) = &self.dtype {
             write!(f, " of {dtype} {:?}", self.sizes)?;
         }
-        match (self.reduce, self.root) {
-            (Some(reduce), Some(root)) => write!(f, " ({}, root {root})", reduce_name(reduce)),
-            (Some(reduce), None) => write!(f, " ({})", reduce_name(reduce)),
-            (None, Some(root)) => write!(f, " (root {root})"),
-            (None, None) => Ok(()),
-        }
+        let reduce = self.reduce.map(|op| op.to_string());
+        let root = self.root.map(|root| format!("root {root}"));
+        let direction = if self.operation == Operation::Send { "to" } else { "from" };
+        let peer = self.operation.is_message().then(|| match self.peer {
+            Some(peer) => format!("{direction} rank {peer}"),
+            None => format!("{direction} any rank"),
+        });
+        let tag = (self.tag > 0).then(|| format!("tag {}", self.tag));
+        let words: Vec<String> = [reduce, root, peer, tag].into_iter().flatten().collect();
+        if words.is_empty() { Ok(()) } else { write!(f, " ({})", words.join(", ")) }
     }
 }
 
@@ -197,9 +243,8 @@ impl fmt::Display for Ranks<'_> {
 
 #[cfg(test)]
 mod tests {
-    use aten_cuda::nccl::ReduceOp;
-
     use super::{Call, Operation};
+    use crate::reduce::ReduceOp;
 
     #[test]
     fn a_line_reads_back_as_the_call() {
@@ -210,12 +255,22 @@ mod tests {
             sizes: vec![3, 0, 5],
             ..Call::new(Operation::Reduce).reduced(ReduceOp::Max).rooted(2)
         };
-        for call in [plain, full] {
+        let scaled = Call::new(Operation::AllReduce).reduced(ReduceOp::PremulSum(0.1));
+        let message = Call::new(Operation::Recv).between(Some(3), 7);
+        assert_eq!(message.to_string(), "recv #0 (from rank 3, tag 7)");
+        for call in [plain, full, scaled, message] {
             assert_eq!(Call::from_line(&call.to_line()), Some(call));
         }
-        for line in
-            ["", "1 barrier - -", "x barrier -  - -", "1 what -  - -", "1 barrier - 1,x - -", "1 barrier -  - - -"]
-        {
+        for line in [
+            "",
+            "1 barrier - -",
+            "x barrier -  - - - 0",
+            "1 what -  - - - 0",
+            "1 barrier - 1,x - - - 0",
+            "1 barrier -  - - - x",
+            "1 barrier -  x - - 0",
+            "1 barrier -  - - - 0 0",
+        ] {
             assert_eq!(Call::from_line(line), None, "{line}");
         }
     }

@@ -173,6 +173,22 @@ pub enum Error {
     /// The group was destroyed.
     #[error("the process group is destroyed")]
     Destroyed,
+    /// A rank is none of those of a group.
+    #[error("rank {rank} is not in the group of rank {}", Ranks(ranks))]
+    NotInGroup {
+        /// Who.
+        rank: usize,
+        /// Who is.
+        ranks: Vec<usize>,
+    },
+    /// A rank was to give values of which some are NaN (`TORCH_NCCL_NAN_CHECK`).
+    #[error("rank {rank} called {call}, and some of its values are NaN")]
+    NotANumber {
+        /// Who.
+        rank: usize,
+        /// What was called, and did not begin.
+        call: Box<Call>,
+    },
     /// What a backend cannot do.
     #[error("backend '{backend}' cannot do this: {problem}")]
     Unsupported {

@@ -27,6 +27,7 @@
 //! # Files
 //! And folders, from the lowest up, which is the reading order; each imports only those before it:
 //!
+//! - `reduce`: how values become one
 //! - `call`: what a rank called
 //! - `report`: what is said of a collective that did not end
 //! - `error`: what can go wrong (it carries calls and reports)
@@ -46,15 +47,16 @@ mod backend;
 mod call;
 mod error;
 mod group;
+mod reduce;
 mod rendezvous;
 mod report;
 mod settings;
 mod store;
 
-pub use aten_cuda::nccl::ReduceOp;
 pub use call::{Call, Operation};
 pub use error::{Error, Result};
-pub use group::{BackendKind, InitOptions, ProcessGroup, Work};
+pub use group::{BackendKind, GroupOptions, InitOptions, P2POp, ProcessGroup, Work};
+pub use reduce::ReduceOp;
 pub use rendezvous::{Launch, Rendezvous, RendezvousOptions};
 pub use report::{Life, RankState, Report};
 pub use settings::{ErrorHandling, Settings};

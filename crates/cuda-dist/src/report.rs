@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::call::{Call, Ranks};
+use crate::call::{Call, Operation, Ranks};
 
 /// Whether a rank is there.
 ///
@@ -32,15 +32,19 @@ pub enum Life {
 /// What a rank said of itself.
 ///
 /// ```
-/// let state = cuda_dist::RankState { rank: 1, last: None, completed: 0, life: cuda_dist::Life::NeverSeen };
+/// use cuda_dist::{Life, RankState};
+///
+/// let state = RankState { rank: 1, last: None, message: None, completed: 0, life: Life::NeverSeen };
 /// assert_eq!(state.to_string(), "rank 1 was never seen");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RankState {
     /// Who.
     pub rank: usize,
     /// The last collective it called.
     pub last: Option<Call>,
+    /// The message that it has waited for longest.
+    pub message: Option<Call>,
     /// How many of its collectives are done.
     pub completed: u64,
     /// Whether it is there.
@@ -48,13 +52,20 @@ pub struct RankState {
 }
 
 /// A rank's state as a line of a store, which changes with each beat.
-pub(crate) fn to_line(beat: u64, has_left: bool, completed: u64, last: Option<&Call>) -> String {
-    format!("{beat};{};{completed};{}", u8::from(has_left), last.map(Call::to_line).unwrap_or_default())
+pub(crate) fn to_line(
+    beat: u64,
+    has_left: bool,
+    completed: u64,
+    last: Option<&Call>,
+    message: Option<&Call>,
+) -> String {
+    let [last, message] = [last, message].map(|call| call.map(Call::to_line).unwrap_or_default());
+    format!("{beat};{};{completed};{last};{message}", u8::from(has_left))
 }
 
 impl RankState {
     pub(crate) fn unknown(rank: usize, life: Life) -> Self {
-        Self { rank, last: None, completed: 0, life }
+        Self { rank, last: None, message: None, completed: 0, life }
     }
 
     /// Reads the lines of a rank from before and now.
@@ -62,14 +73,17 @@ impl RankState {
         let Some(line) = now else { return Self::unknown(rank, Life::NeverSeen) };
         let is_silent = before == now;
         let line = String::from_utf8_lossy(line);
-        let fields: Vec<&str> = line.splitn(4, ';').collect();
-        let &[_, left, completed, last] = fields.as_slice() else { return Self::unknown(rank, Life::NeverSeen) };
+        let fields: Vec<&str> = line.split(';').collect();
+        let &[_, left, completed, last, message] = fields.as_slice() else {
+            return Self::unknown(rank, Life::NeverSeen);
+        };
         let life = match (left, is_silent) {
             ("1", _) => Life::Left,
             (_, true) => Life::Silent(between),
             (_, false) => Life::Alive,
         };
-        Self { rank, last: Call::from_line(last), completed: completed.parse().unwrap_or(0), life }
+        let (last, message) = (Call::from_line(last), Call::from_line(message));
+        Self { rank, last, message, completed: completed.parse().unwrap_or(0), life }
     }
 }
 
@@ -82,10 +96,14 @@ impl fmt::Display for RankState {
             Life::Alive | Life::Silent(_) | Life::Left => {}
         }
         match &self.last {
+            None if matches!(self.life, Life::Silent(_)) => f.write_str("had called nothing when it last wrote")?,
             None => f.write_str("called nothing yet")?,
             Some(last) if last.sequence <= self.completed => write!(f, "last called {last}, which is done there")?,
             Some(last) if matches!(self.life, Life::Silent(_)) => write!(f, "was in {last} when it last wrote")?,
             Some(last) => write!(f, "waits in {last}")?,
+        }
+        if let Some(message) = &self.message {
+            write!(f, ", with {message} under way")?;
         }
         match self.life {
             Life::Silent(time) => write!(f, ", and gives no sign of life ({time:.1?} or longer)"),
@@ -109,7 +127,7 @@ impl fmt::Display for RankState {
 /// assert_eq!(report.missing(), [1]);
 /// # Ok::<(), cuda_dist::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Who says so.
     pub rank: usize,
@@ -122,9 +140,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// The ranks that have not called the collective, as far as they say.
+    /// The ranks that have not called the collective, as far as they say; of a message the rank at its other end.
     #[must_use]
     pub fn missing(&self) -> Vec<usize> {
+        if self.call.operation.is_message() {
+            return self.call.peer.into_iter().collect();
+        }
         let is_missing = |state: &&RankState| {
             state.life != Life::NotAsked && state.last.as_ref().is_none_or(|last| last.sequence < self.call.sequence)
         };
@@ -134,6 +155,9 @@ impl Report {
     /// The ranks that called something else in its place.
     #[must_use]
     pub fn elsewhere(&self) -> Vec<usize> {
+        if self.call.operation.is_message() {
+            return Vec::new();
+        }
         let is_elsewhere = |state: &&RankState| {
             let last = state.last.as_ref().filter(|last| last.sequence == self.call.sequence);
             last.is_some_and(|last| self.call.difference(last).is_some())
@@ -147,7 +171,14 @@ impl fmt::Display for Report {
         write!(f, "rank {}: {} did not end within {:.1?}", self.rank, self.call, self.waited)?;
         let (missing, elsewhere) = (self.missing(), self.elsewhere());
         if !missing.is_empty() {
-            write!(f, "; it was never called by rank {}", Ranks(&missing))?;
+            let what = if !self.call.operation.is_message() {
+                "called"
+            } else if self.call.operation == Operation::Send {
+                "received"
+            } else {
+                "sent"
+            };
+            write!(f, "; it was never {what} by rank {}", Ranks(&missing))?;
         }
         if !elsewhere.is_empty() {
             write!(f, "; something else was called by rank {}", Ranks(&elsewhere))?;
@@ -167,7 +198,7 @@ mod tests {
     fn a_report_names_who_is_missing_silent_and_elsewhere() {
         let at = |sequence, operation| Call { sequence, ..Call::new(operation) };
         let second = Duration::from_secs(1);
-        let line = |beat, completed, call: &Call| to_line(beat, false, completed, Some(call)).into_bytes();
+        let line = |beat, completed, call: &Call| to_line(beat, false, completed, Some(call), None).into_bytes();
         let (done, other) = (at(2, Operation::Barrier), at(3, Operation::Broadcast));
         let dead = line(5, 2, &done);
         let others = vec![

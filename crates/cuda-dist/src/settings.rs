@@ -1,4 +1,6 @@
-//! Variables of torch's NCCL process group that mean something here.
+//! Variables of torch's NCCL process group.
+//!
+//! Those that mean something here:
 //!
 //! | variable | meaning here | default |
 //! |---|---|---|
@@ -8,6 +10,33 @@
 //! | `TORCH_NCCL_PROPAGATE_ERROR` | the other ranks give up too | 1 (torch: 0) |
 //! | `TORCH_NCCL_COORD_CHECK_MILSEC` | how often a rank writes its state and looks whether another gave up | 1000 |
 //! | `TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC` | how long a report may take | 15000 |
+//! | `TORCH_NCCL_NAN_CHECK` | what a rank gives is looked at before it goes, and a NaN is an error; the host waits for that | 0 |
+//! | `TORCH_NCCL_ENABLE_TIMING` | `Work::duration` says how long a collective took | 0 |
+//! | `TORCH_NCCL_HIGH_PRIORITY` | the group's stream has the priority -1 | 0 |
+//! | `TORCH_NCCL_NONBLOCKING_TIMEOUT` | seconds in which NCCL's ranks come together and a call is queued | the group's time |
+//! | `TORCH_NCCL_TRACE_BUFFER_SIZE`, `TORCH_FR_BUFFER_SIZE` | how many calls the flight recorder keeps | 2000 |
+//! | `TORCH_NCCL_DUMP_ON_TIMEOUT` | the recorder is written to a file when the group is given up | 0 (torch: 1) |
+//! | `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`, `TORCH_FR_DUMP_TEMP_FILE` | that file, but for the rank at its end | `/tmp/nccl_trace_rank_` |
+//!
+//! Those that are checked and have no effect, and why:
+//!
+//! | variable | why |
+//! |---|---|
+//! | `TORCH_NCCL_ENABLE_MONITORING`, `TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC` | they guard torch's watch-dog against calls that hang; this one makes none: communicators do not block, and events are asked and not waited for |
+//! | `TORCH_NCCL_USE_COMM_NONBLOCKING` | communicators never block |
+//! | `TORCH_NCCL_AVOID_RECORD_STREAMS` | each operation marks the memory that its stream uses, and nothing is held longer |
+//! | `TORCH_NCCL_CUDA_EVENT_CACHE` | events always come from a pool |
+//! | `TORCH_NCCL_RETHROW_CUDA_ERRORS` | an error of the driver is always that of the work |
+//! | `TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK` | tensors are registered where that is asked for (`aten_cuda::nccl::Communicator::register`) |
+//! | `TORCH_NCCL_RANKS_PER_ROOT` | rank 0 alone makes NCCL's identity |
+//! | `TORCH_NCCL_ABORT_IN_DESTROY_PG` | destroying a group always aborts what is under way |
+//! | `TORCH_NCCL_TRACE_CPP_STACK`, `TORCH_NCCL_LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN` | there is no C++ stack |
+//! | `TORCH_NCCL_EXTRA_DUMP_ON_EXEC` | a failure is written once, with all that is known |
+//! | `TORCH_NCCL_DEBUG_INFO_PIPE_FILE` | `ProcessGroup::flight_record` is there whenever the program wants it |
+//! | `TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING` | messages are always in the order of their calls, or together |
+//!
+//! What begins with `NCCL_` is NCCL's own, which reads it itself, but for torch's old names of the first rows
+//! (`NCCL_BLOCKING_WAIT`, `NCCL_ASYNC_ERROR_HANDLING`, `NCCL_DESYNC_DEBUG`, `NCCL_ENABLE_TIMING`).
 //!
 //! Invariant: a variable that is set and is none of its values is an error, never a default.
 
@@ -40,7 +69,7 @@ pub enum ErrorHandling {
 /// assert_eq!(settings.beat.as_millis(), 50);
 /// # Ok::<(), cuda_dist::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// `TORCH_NCCL_BLOCKING_WAIT`: waiting is done on the host.
     pub blocking_wait: bool,
@@ -54,6 +83,20 @@ pub struct Settings {
     pub beat: Duration,
     /// `TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC`: how long a report may take.
     pub report_time: Duration,
+    /// `TORCH_NCCL_NAN_CHECK`: a NaN among what a rank gives is an error.
+    pub nan_check: bool,
+    /// `TORCH_NCCL_ENABLE_TIMING`: works say how long they took.
+    pub enable_timing: bool,
+    /// `TORCH_NCCL_HIGH_PRIORITY`: NCCL's work goes before other work of the device.
+    pub high_priority: bool,
+    /// `TORCH_NCCL_NONBLOCKING_TIMEOUT`: how long NCCL's ranks may take to come together; the group's time where not said.
+    pub nonblocking_timeout: Option<Duration>,
+    /// `TORCH_NCCL_TRACE_BUFFER_SIZE`: how many calls the flight recorder keeps; 0 turns it off.
+    pub trace_buffer_size: usize,
+    /// `TORCH_NCCL_DUMP_ON_TIMEOUT`: the flight recorder is written to a file when the group is given up.
+    pub dump_on_timeout: bool,
+    /// `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`: the path of that file without the rank at its end.
+    pub debug_info_file: String,
 }
 
 impl Default for Settings {
@@ -65,7 +108,82 @@ impl Default for Settings {
             propagate_error: true,
             beat: Duration::from_secs(1),
             report_time: Duration::from_secs(15),
+            nan_check: false,
+            enable_timing: false,
+            high_priority: false,
+            nonblocking_timeout: None,
+            trace_buffer_size: 2000,
+            dump_on_timeout: false,
+            debug_info_file: "/tmp/nccl_trace_rank_".to_owned(),
         }
+    }
+}
+
+/// What a variable without effect may be.
+#[derive(Clone, Copy)]
+enum Kind {
+    Flag,
+    Number,
+    Text,
+}
+
+const WITHOUT_EFFECT: [(&str, Kind); 14] = [
+    ("TORCH_NCCL_ENABLE_MONITORING", Kind::Flag),
+    ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", Kind::Number),
+    ("TORCH_NCCL_USE_COMM_NONBLOCKING", Kind::Flag),
+    ("TORCH_NCCL_AVOID_RECORD_STREAMS", Kind::Flag),
+    ("TORCH_NCCL_CUDA_EVENT_CACHE", Kind::Flag),
+    ("TORCH_NCCL_RETHROW_CUDA_ERRORS", Kind::Flag),
+    ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", Kind::Flag),
+    ("TORCH_NCCL_RANKS_PER_ROOT", Kind::Number),
+    ("TORCH_NCCL_ABORT_IN_DESTROY_PG", Kind::Flag),
+    ("TORCH_NCCL_TRACE_CPP_STACK", Kind::Flag),
+    ("TORCH_NCCL_LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN", Kind::Flag),
+    ("TORCH_NCCL_EXTRA_DUMP_ON_EXEC", Kind::Flag),
+    ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", Kind::Text),
+    ("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", Kind::Flag),
+];
+
+const DAY_MS: u64 = 86_400_000;
+
+/// Variables by their names. Where there are several names, the first that is set counts.
+struct Variables<'a>(&'a dyn Fn(&str) -> Option<String>);
+
+impl Variables<'_> {
+    fn text<'n>(&self, names: &[&'n str]) -> Option<(&'n str, String)> {
+        names.iter().find_map(|name| Some((*name, (self.0)(name).filter(|text| !text.is_empty())?)))
+    }
+
+    fn number(&self, names: &[&str], least: u64, most: u64) -> Result<Option<u64>> {
+        let Some((name, text)) = self.text(names) else { return Ok(None) };
+        let value = text.trim().parse().ok().filter(|value| (least..=most).contains(value));
+        let problem = || format!("is '{text}', and must be a number from {least} to {most}");
+        value.map(Some).ok_or_else(|| Error::Variable { name: name.to_owned(), problem: problem() })
+    }
+
+    /// The words that torch takes, whatever their case.
+    fn flag(&self, names: &[&str], default: bool) -> Result<bool> {
+        let Some((name, text)) = self.text(names) else { return Ok(default) };
+        match text.trim().to_ascii_lowercase().as_str() {
+            "1" | "y" | "yes" | "t" | "true" => Ok(true),
+            "0" | "n" | "no" | "f" | "false" => Ok(false),
+            _ => {
+                let problem = format!("is '{text}', and must be 1, y, yes, t or true, or 0, n, no, f or false");
+                Err(Error::Variable { name: name.to_owned(), problem })
+            }
+        }
+    }
+
+    fn milliseconds(&self, name: &str, least: u64, default: Duration) -> Result<Duration> {
+        Ok(self.number(&[name], least, DAY_MS)?.map_or(default, Duration::from_millis))
+    }
+
+    fn check_those_without_effect(&self) -> Result<()> {
+        WITHOUT_EFFECT.iter().try_for_each(|(name, kind)| match kind {
+            Kind::Flag => self.flag(&[name], false).map(drop),
+            Kind::Number => self.number(&[name], 0, DAY_MS).map(drop),
+            Kind::Text => Ok(()),
+        })
     }
 }
 
@@ -83,50 +201,81 @@ impl Settings {
     /// # Errors
     /// A variable is none of its values; the error names it.
     pub fn from_variables(variables: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
-        let default = Self::default();
-        let number = |name: &str, default: u64, least: u64, most: u64| {
-            let Some(text) = variables(name).filter(|text| !text.is_empty()) else { return Ok(default) };
-            let value = text.parse().ok().filter(|value| (least..=most).contains(value));
-            let problem = || format!("is '{text}', and must be a number from {least} to {most}");
-            value.ok_or_else(|| Error::Variable { name: name.to_owned(), problem: problem() })
-        };
-        let flag = |name, default| number(name, u64::from(default), 0, 1).map(|value| value == 1);
-        let day = 86_400_000;
+        let (read, default) = (Variables(variables), Self::default());
+        read.check_those_without_effect()?;
+        let handling = read.number(&["TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING"], 0, 3)?;
+        let recorded = read.number(&["TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"], 0, 1 << 24)?;
+        let file = read.text(&["TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE"]);
+        let seconds = read.number(&["TORCH_NCCL_NONBLOCKING_TIMEOUT"], 1, DAY_MS)?;
         Ok(Self {
-            blocking_wait: flag("TORCH_NCCL_BLOCKING_WAIT", default.blocking_wait)?,
-            error_handling: match number("TORCH_NCCL_ASYNC_ERROR_HANDLING", 2, 0, 3)? {
-                0 => ErrorHandling::NoHandling,
-                2 => ErrorHandling::CleanUpOnly,
-                _ => ErrorHandling::TearDown,
+            blocking_wait: read.flag(&["TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT"], default.blocking_wait)?,
+            error_handling: match handling {
+                Some(0) => ErrorHandling::NoHandling,
+                Some(1 | 3) => ErrorHandling::TearDown,
+                Some(_) | None => default.error_handling,
             },
-            desync_debug: flag("TORCH_NCCL_DESYNC_DEBUG", default.desync_debug)?,
-            propagate_error: flag("TORCH_NCCL_PROPAGATE_ERROR", default.propagate_error)?,
-            beat: Duration::from_millis(number("TORCH_NCCL_COORD_CHECK_MILSEC", 1000, 1, day)?),
-            report_time: Duration::from_millis(number("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", 15_000, 0, day)?),
+            desync_debug: read.flag(&["TORCH_NCCL_DESYNC_DEBUG", "NCCL_DESYNC_DEBUG"], default.desync_debug)?,
+            propagate_error: read.flag(&["TORCH_NCCL_PROPAGATE_ERROR"], default.propagate_error)?,
+            beat: read.milliseconds("TORCH_NCCL_COORD_CHECK_MILSEC", 1, default.beat)?,
+            report_time: read.milliseconds("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", 0, default.report_time)?,
+            nan_check: read.flag(&["TORCH_NCCL_NAN_CHECK"], default.nan_check)?,
+            enable_timing: read.flag(&["TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING"], default.enable_timing)?,
+            high_priority: read.flag(&["TORCH_NCCL_HIGH_PRIORITY"], default.high_priority)?,
+            nonblocking_timeout: seconds.map(Duration::from_secs),
+            trace_buffer_size: recorded
+                .map_or(default.trace_buffer_size, |count| usize::try_from(count).unwrap_or(usize::MAX)),
+            dump_on_timeout: read.flag(&["TORCH_NCCL_DUMP_ON_TIMEOUT"], default.dump_on_timeout)?,
+            debug_info_file: file.map_or(default.debug_info_file, |(_, text)| text),
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ErrorHandling, Settings};
+    use super::{ErrorHandling, Kind, Settings, WITHOUT_EFFECT};
     use crate::Error;
 
+    fn with(name: &'static str, value: &'static str) -> Result<Settings, Error> {
+        Settings::from_variables(&move |asked| (asked == name).then(|| value.to_owned()))
+    }
+
     #[test]
-    fn each_variable_is_read_and_checked() {
-        let with = |name: &'static str, value: &'static str| {
-            Settings::from_variables(&move |asked| (asked == name).then(|| value.to_owned()))
-        };
+    fn each_variable_is_read() {
         assert_eq!(Settings::from_variables(&|_| None).unwrap(), Settings::default());
-        assert!(with("TORCH_NCCL_BLOCKING_WAIT", "1").unwrap().blocking_wait);
-        assert!(!with("TORCH_NCCL_DESYNC_DEBUG", "0").unwrap().desync_debug);
-        assert!(!with("TORCH_NCCL_PROPAGATE_ERROR", "0").unwrap().propagate_error);
-        assert_eq!(with("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "7").unwrap().report_time.as_millis(), 7);
-        let handling = |value| with("TORCH_NCCL_ASYNC_ERROR_HANDLING", value).unwrap().error_handling;
-        assert_eq!(handling("0"), ErrorHandling::NoHandling);
-        assert_eq!((handling("1"), handling("3")), (ErrorHandling::TearDown, ErrorHandling::TearDown));
-        for (name, value) in [("TORCH_NCCL_BLOCKING_WAIT", "yes"), ("TORCH_NCCL_COORD_CHECK_MILSEC", "0")] {
-            assert!(matches!(with(name, value), Err(Error::Variable { name: named, .. }) if named == name));
+        for (yes, no) in [("1", "0"), ("Yes", "No"), ("TRUE", "f")] {
+            assert!(with("TORCH_NCCL_BLOCKING_WAIT", yes).unwrap().blocking_wait);
+            assert!(!with("TORCH_NCCL_DESYNC_DEBUG", no).unwrap().desync_debug);
         }
+        assert!(with("NCCL_BLOCKING_WAIT", "1").unwrap().blocking_wait);
+        assert!(!with("TORCH_NCCL_PROPAGATE_ERROR", "0").unwrap().propagate_error);
+        assert!(with("TORCH_NCCL_NAN_CHECK", "1").unwrap().nan_check);
+        assert!(with("TORCH_NCCL_ENABLE_TIMING", "1").unwrap().enable_timing);
+        assert!(with("TORCH_NCCL_HIGH_PRIORITY", "1").unwrap().high_priority);
+        assert!(with("TORCH_NCCL_DUMP_ON_TIMEOUT", "1").unwrap().dump_on_timeout);
+        assert_eq!(with("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "7").unwrap().report_time.as_millis(), 7);
+        assert_eq!(with("TORCH_NCCL_NONBLOCKING_TIMEOUT", "7").unwrap().nonblocking_timeout.unwrap().as_secs(), 7);
+        assert_eq!(with("TORCH_FR_BUFFER_SIZE", "9").unwrap().trace_buffer_size, 9);
+        assert_eq!(with("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "/x/y").unwrap().debug_info_file, "/x/y");
+        let handling = |value| with("TORCH_NCCL_ASYNC_ERROR_HANDLING", value).unwrap().error_handling;
+        assert_eq!((handling("0"), handling("2")), (ErrorHandling::NoHandling, ErrorHandling::CleanUpOnly));
+        assert_eq!((handling("1"), handling("3")), (ErrorHandling::TearDown, ErrorHandling::TearDown));
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_also_where_it_would_have_no_effect() {
+        let wrong = [
+            ("TORCH_NCCL_BLOCKING_WAIT", "maybe"),
+            ("TORCH_NCCL_COORD_CHECK_MILSEC", "0"),
+            ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "4"),
+            ("TORCH_NCCL_TRACE_BUFFER_SIZE", "-1"),
+            ("TORCH_NCCL_NONBLOCKING_TIMEOUT", "soon"),
+        ];
+        let without = WITHOUT_EFFECT.iter().filter(|(_, kind)| !matches!(kind, Kind::Text));
+        for (name, value) in wrong.into_iter().chain(without.map(|(name, _)| (*name, "what"))) {
+            let error = with(name, value).unwrap_err();
+            assert!(matches!(&error, Error::Variable { name: named, .. } if named == name), "{error}");
+            assert!(error.to_string().contains(value), "{error}");
+        }
+        assert_eq!(with("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "480").unwrap(), Settings::default());
     }
 }

@@ -1,13 +1,19 @@
 //! Groups over the simulated NCCL: a thread for each rank, with a device of its own on one simulated machine.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
+use std::collections::BTreeSet;
 use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use aten_cuda::{Device, Tensor, nccl};
 use c10_core::{CUDAGraph, CaptureMode, Stream};
-use cuda_dist::{BackendKind, Error, HashStore, InitOptions, PrefixStore, ProcessGroup, ReduceOp, Settings, Store};
+use cuda_dist::{
+    BackendKind, Error, GroupOptions, HashStore, InitOptions, PrefixStore, ProcessGroup, ReduceOp, Settings, Store,
+};
+use testkit::{CUresult, Fault};
 
 const DEVICES: usize = 4;
 
@@ -15,8 +21,7 @@ const DEVICES: usize = 4;
 fn machine() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let config =
-            testkit::Config::default().devices(u32::try_from(DEVICES).unwrap()).nccl_timeout(Duration::from_secs(60));
+        let config = testkit::Config::default().devices(8).nccl_timeout(Duration::from_secs(60));
         testkit::make_default(config).unwrap();
         nccl::set_library(Some(cuda_sim::nccl()));
     });
@@ -34,7 +39,7 @@ fn ranks<T: Send>(size: usize, timeout: Duration, rank: impl Fn(ProcessGroup) ->
                 backend: BackendKind::Nccl,
                 device: Some(Device::cuda(i32::try_from(number).unwrap())),
                 timeout,
-                settings: Some(settings),
+                settings: Some(settings.clone()),
                 ..InitOptions::default()
             };
             let rank = &rank;
@@ -78,6 +83,99 @@ fn devices_compute_together_in_the_order_of_streams() {
         group.barrier().unwrap().wait().unwrap();
         group.destroy().unwrap();
     });
+}
+
+#[test]
+fn random_programs_agree_with_plain_loops() {
+    for size in support::SIZES {
+        ranks(size, Duration::from_secs(60), |group| support::run_programs(&group));
+    }
+}
+
+#[test]
+fn ten_thousand_communicators_leave_nothing() {
+    ranks(1, Duration::from_secs(60), |group| support::make_ten_thousand(&group));
+}
+
+#[test]
+fn parts_have_communicators_of_their_own() {
+    ranks(3, Duration::from_secs(60), |whole| {
+        let rank = whole.rank();
+        let part = match whole.new_group(&[2, 0], &GroupOptions::default()) {
+            Ok(part) => part,
+            Err(Error::NotInGroup { rank: 1, ranks }) => {
+                assert_eq!((ranks, rank), (vec![0, 2], 1));
+                return whole.barrier().unwrap().wait().unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        };
+        // Where PyTorch looks for the identity of the first group of some ranks.
+        assert!(whole.store().check(&["1//cuda//0"]).unwrap());
+        let tensor = on(rank, &[rank as f32]);
+        part.all_reduce(&tensor, ReduceOp::Max).unwrap().wait().unwrap();
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [2.0]);
+        // By the store the same ranks move tensors of the host.
+        let by_store = GroupOptions { backend: Some(BackendKind::Store), ..GroupOptions::default() };
+        let on_host = part.new_group(&[0, 1], &by_store).unwrap();
+        assert_eq!((part.backend(), on_host.backend(), on_host.device()), ("nccl", "store", None));
+        on_host.barrier().unwrap().wait().unwrap();
+        whole.barrier().unwrap().wait().unwrap();
+        part.destroy().unwrap();
+    });
+}
+
+#[test]
+fn what_nccl_has_not_is_refused_and_scales_are_ours() {
+    ranks(2, Duration::from_secs(60), |group| {
+        let rank = group.rank();
+        let tensor = on(rank, &[rank as f32 + 1.0]);
+        let work = group.all_reduce(&tensor, ReduceOp::PremulSum(0.5)).unwrap();
+        work.wait().unwrap();
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [1.5]);
+        assert_eq!(work.duration().unwrap(), None, "nobody asked for it");
+        let whole = tensor.to(aten_cuda::DType::I64).unwrap();
+        let unsupported = |error: Error| matches!(error, Error::Unsupported { backend: "nccl", .. });
+        assert!(unsupported(group.all_reduce(&whole, ReduceOp::BAnd).unwrap_err()));
+        assert!(unsupported(group.send(&tensor, 1 - rank, 3).unwrap_err()), "a tag");
+        assert!(unsupported(group.recv(&tensor, None, 0).unwrap_err()), "from anyone");
+        group.barrier().unwrap().wait().unwrap();
+    });
+}
+
+#[test]
+fn settings_of_streams_events_and_numbers() {
+    machine();
+    let settings = Settings { enable_timing: true, high_priority: true, nan_check: true, ..Settings::default() };
+    let (backend, settings) = (BackendKind::Nccl, Some(settings));
+    let options = InitOptions { backend, settings, ..InitOptions::default() };
+    let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 1, &options).unwrap();
+    let tensor = on(0, &[1.0, 2.0]);
+    let work = group.all_reduce(&tensor, ReduceOp::Sum).unwrap();
+    work.wait().unwrap();
+    while !work.is_completed() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(work.duration().unwrap().is_some());
+    let nan = on(0, &[1.0, f32::NAN]);
+    assert!(matches!(group.all_reduce(&nan, ReduceOp::Sum), Err(Error::NotANumber { .. })));
+}
+
+#[test]
+fn a_message_that_does_not_come_is_named() {
+    let texts = ranks(2, Duration::from_millis(600), |group| {
+        let tensor = on(group.rank(), &[1.0]);
+        if group.rank() == 1 {
+            thread::sleep(Duration::from_millis(1500));
+            return String::new();
+        }
+        let work = group.irecv(&tensor, Some(1), 0).unwrap();
+        while !work.is_completed() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        work.exception().unwrap().to_string()
+    });
+    assert!(texts[0].starts_with("rank 0: recv #1 of float32 [1] (from rank 1) did not end"), "{}", texts[0]);
+    assert!(texts[0].contains("it was never sent by rank 1"), "{}", texts[0]);
 }
 
 #[test]
@@ -158,4 +256,73 @@ fn a_captured_collective_runs_with_each_replay() {
         }
         assert_eq!(tensor.to_vec::<f32>().unwrap(), [6.0]);
     });
+}
+
+/// Collectives of one rank, of each way that they take; what came.
+fn of_one_rank() -> Result<Vec<f32>, Error> {
+    let settings =
+        Settings { beat: Duration::from_millis(5), enable_timing: true, nan_check: true, ..Settings::default() };
+    let (backend, settings) = (BackendKind::Nccl, Some(settings));
+    let options = InitOptions { backend, settings, ..InitOptions::default() };
+    let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 1, &options)?;
+    let collectives = || {
+        let input = Tensor::from_slice(&[1.0_f32, 2.0], &[2])?.to_device(Device::cuda(0))?;
+        let outputs = [Tensor::zeros(&[2], input.dtype(), input.device())?];
+        group.all_reduce(&input, ReduceOp::PremulSum(2.0))?.wait()?;
+        group.all_gather(&outputs, &input)?.wait()?;
+        group.reduce_scatter(&input, &outputs, ReduceOp::Sum)?.wait()?;
+        group.all_to_all(&outputs, &[input])?.wait()?;
+        let object = group.all_gather_object(b"object")?;
+        assert_eq!(object, [b"object"]);
+        group.barrier()?.wait()?;
+        Ok(outputs[0].to_vec::<f32>()?)
+    };
+    let got = collectives();
+    group.destroy()?;
+    got
+}
+
+const ALONE: &str = "CUDA_DIST_TEST_ALONE";
+
+/// In a process of its own, since all threads of a process have one machine. Does nothing otherwise.
+#[test]
+fn calls_fail_one_after_another() {
+    if std::env::var(ALONE).is_err() {
+        return;
+    }
+    let machine = testkit::make_default(testkit::Config::default()).unwrap();
+    nccl::set_library(Some(cuda_sim::nccl()));
+    let expected = of_one_rank().unwrap();
+    assert_eq!(expected, [2.0, 4.0]);
+    let calls = || machine.calls().into_iter().filter(|(_, code, _)| *code == CUresult::CUDA_SUCCESS);
+    let before: Vec<_> = calls().collect();
+    of_one_rank().unwrap();
+    let mut failed = 0;
+    for (call, _, all) in calls() {
+        let count = all - before.iter().find(|(name, ..)| *name == call).map_or(0, |(.., count)| *count);
+        for occurrence in BTreeSet::from([1, count / 2]).into_iter().filter(|number| *number > 0) {
+            let fault = Fault { call, occurrence, code: CUresult::CUDA_ERROR_NOT_PERMITTED };
+            machine.inject(fault);
+            match of_one_rank() {
+                Ok(got) => assert_eq!(got, expected, "{fault:?}"),
+                Err(Error::Tensor(_)) => failed += 1,
+                Err(error) => panic!("{fault:?}: {error:?}"),
+            }
+            machine.clear_faults();
+            assert_eq!(of_one_rank().unwrap(), expected, "after {fault:?}");
+        }
+    }
+    assert!(failed > 10, "{failed} failed");
+}
+
+#[test]
+fn a_call_of_the_driver_that_fails_is_told_and_nothing_hangs() {
+    let program = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(program)
+        .args(["--exact", "calls_fail_one_after_another", "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }

@@ -4,14 +4,17 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "ranks report to the test by their output")]
 
-use std::net::TcpListener;
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use aten_cuda::{DType, Tensor};
-use cuda_dist::{Error, InitOptions, ProcessGroup, ReduceOp, RendezvousOptions};
+use cuda_dist::{
+    BackendKind, Error, GroupOptions, InitOptions, P2POp, ProcessGroup, ReduceOp, RendezvousOptions, Work,
+};
 
 const ROLE: &str = "CUDA_DIST_TEST_ROLE";
 const URL: &str = "CUDA_DIST_TEST_URL";
@@ -24,8 +27,13 @@ const SHORT: Duration = Duration::from_millis(1500);
 fn the_process_of_a_rank() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let url = std::env::var(URL).unwrap_or_else(|_| "env://".to_owned());
-    let is_short = role != "collectives";
+    let is_short = !role.ends_with("collectives");
+    let (role, backend) = match role.strip_prefix("nccl ") {
+        Some(role) => (role.to_owned(), nccl()),
+        None => (role, BackendKind::Store),
+    };
     let options = InitOptions {
+        backend,
         timeout: if is_short { SHORT } else { Duration::from_secs(60) },
         rendezvous: RendezvousOptions { timeout: Duration::from_secs(60), ..RendezvousOptions::default() },
         ..InitOptions::default()
@@ -47,9 +55,21 @@ fn the_process_of_a_rank() {
     }
 }
 
+/// The simulated NCCL, on a machine of this process.
+fn nccl() -> BackendKind {
+    testkit::make_default(testkit::Config::default().nccl_timeout(Duration::from_secs(60))).unwrap();
+    aten_cuda::nccl::set_library(Some(cuda_sim::nccl()));
+    BackendKind::Nccl
+}
+
+/// Where the group's backend takes tensors.
+fn place(group: &ProcessGroup, tensor: Tensor) -> Tensor {
+    group.device().map_or_else(|| tensor.clone(), |device| tensor.to_device(device).unwrap())
+}
+
 fn collectives(group: &ProcessGroup) -> Result<(), Error> {
     let (rank, size) = (group.rank() as f32, group.size() as f32);
-    let own = || Tensor::from_slice(&[rank + 1.0, -rank], &[2]);
+    let own = || Ok::<_, Error>(place(group, Tensor::from_slice(&[rank + 1.0, -rank], &[2])?));
     let all = |from: f32| (0..group.size()).map(move |rank| rank as f32 + from);
     for _ in 0..10 {
         let tensor = own()?;
@@ -68,28 +88,50 @@ fn collectives(group: &ProcessGroup) -> Result<(), Error> {
     let tensor = own()?;
     group.reduce(&tensor, 1, ReduceOp::Sum)?.wait()?;
     assert_eq!(tensor.to_vec::<f32>()?[0], if rank == 1.0 { all(1.0).sum() } else { rank + 1.0 });
-    let gathered = Tensor::zeros(&[2 * group.size().cast_signed() as i64], DType::F32, "cpu")?;
+    let gathered = place(group, Tensor::zeros(&[2 * group.size().cast_signed() as i64], DType::F32, "cpu")?);
     group.all_gather_into_tensor(&gathered, &own()?)?.wait()?;
     let expected: Vec<f32> = all(0.0).flat_map(|rank| [rank + 1.0, -rank]).collect();
     assert_eq!(gathered.to_vec::<f32>()?, expected);
-    let part = Tensor::zeros(&[2], DType::F32, "cpu")?;
+    let part = place(group, Tensor::zeros(&[2], DType::F32, "cpu")?);
     group.reduce_scatter_tensor(&part, &gathered, ReduceOp::Sum)?.wait()?;
     assert_eq!(part.to_vec::<f32>()?, [size * (rank + 1.0), -size * rank]);
+    messages(group)?;
     // Many at once, which end in their order.
     let works = (0..20).map(|_| group.barrier()).collect::<Result<Vec<_>, _>>()?;
     works.last().unwrap().wait()?;
-    assert!(works.iter().all(cuda_dist::Work::is_completed));
+    assert!(works.iter().all(Work::is_completed));
     group.monitored_barrier(Duration::from_secs(60), true)
+}
+
+/// To the next rank and from the one before, and beside that in a group of the even ranks.
+fn messages(group: &ProcessGroup) -> Result<(), Error> {
+    let (rank, size) = (group.rank(), group.size());
+    let (input, output) =
+        (place(group, Tensor::from_slice(&[rank as i64], &[1])?), place(group, Tensor::from_slice(&[0_i64], &[1])?));
+    let before = (rank + size - 1) % size;
+    let both = [P2POp::isend(&input, (rank + 1) % size), P2POp::irecv(&output, before)];
+    group.batch_isend_irecv(&both)?.iter().try_for_each(Work::wait)?;
+    assert_eq!(output.to_vec::<i64>()?, [before as i64]);
+    let even: Vec<usize> = (0..size).step_by(2).collect();
+    match group.new_group(&even, &GroupOptions::default()) {
+        Ok(part) => {
+            part.all_reduce(&input, ReduceOp::Sum)?.wait()?;
+            assert_eq!(input.to_vec::<i64>()?, [even.iter().sum::<usize>() as i64]);
+            part.destroy()
+        }
+        Err(Error::NotInGroup { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The last rank calls something else.
 fn differ(group: &ProcessGroup) -> Result<(), Error> {
-    let tensor = Tensor::zeros(&[4], DType::F32, "cpu")?;
+    let tensor = place(group, Tensor::zeros(&[4], DType::F32, "cpu")?);
     group.barrier()?.wait()?;
     if group.rank() + 1 == group.size() {
-        return group.broadcast(&tensor, 0)?.wait();
+        return done(&group.broadcast(&tensor, 0)?);
     }
-    group.all_reduce(&tensor, ReduceOp::Sum)?.wait()
+    done(&group.all_reduce(&tensor, ReduceOp::Sum)?)
 }
 
 /// The last rank does not come to the barrier.
@@ -102,10 +144,10 @@ fn monitored(group: &ProcessGroup) -> Result<(), Error> {
 
 /// The last rank waits to be killed: `before` it calls anything, `in` a collective, or `after` one.
 fn killed(group: &ProcessGroup, when: &str) -> Result<(), Error> {
-    let tensor = Tensor::zeros(&[4], DType::F32, "cpu")?;
+    let tensor = place(group, Tensor::zeros(&[4], DType::F32, "cpu")?);
     let is_victim = group.rank() + 1 == group.size();
     if when != "before" {
-        group.all_reduce(&tensor, ReduceOp::Sum)?.wait()?;
+        done(&group.all_reduce(&tensor, ReduceOp::Sum)?)?;
     }
     if is_victim {
         let begun = if when == "in" { Some(group.broadcast(&tensor, 0)?) } else { None };
@@ -117,16 +159,29 @@ fn killed(group: &ProcessGroup, when: &str) -> Result<(), Error> {
     }
     // By then the victim has been killed.
     thread::sleep(Duration::from_millis(700));
-    let mut outcome = group.broadcast(&tensor, 0)?.wait();
+    let mut outcome = done(&group.broadcast(&tensor, 0)?);
     if when == "in" {
         // What it had called may have ended well; the next one does not.
-        outcome = outcome.and_then(|()| group.all_reduce(&tensor, ReduceOp::Max)?.wait());
+        outcome = outcome.and_then(|()| done(&group.all_reduce(&tensor, ReduceOp::Max)?));
     }
     outcome
 }
 
+/// Waits on the host also where streams could be ordered.
+fn done(work: &Work) -> Result<(), Error> {
+    work.wait_timeout(Duration::from_secs(60))
+}
+
+/// A port that nobody else is given for a minute: a connection to it has just been closed from its side, so that the system
+/// gives it to whoever names it and to nobody who takes any.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut client = TcpStream::connect(address).unwrap();
+    drop(listener.accept().unwrap());
+    // The end of the connection has come.
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    address.port()
 }
 
 fn start(role: &str, rank: usize, size: usize, variables: &[(&str, String)]) -> Child {
@@ -161,6 +216,22 @@ fn two_to_eight_processes_compute_together() {
 }
 
 #[test]
+fn processes_compute_by_nccl() {
+    for child in start_all("nccl collectives", 3) {
+        assert_eq!(said(child), "well");
+    }
+}
+
+#[test]
+fn a_rank_that_dies_under_nccl_is_named_too() {
+    for when in ["nccl before", "nccl in", "nccl after"] {
+        let (texts, time) = others_of_a_killed_rank(when);
+        assert!(time < SHORT + Duration::from_secs(15), "{when}: {time:?}");
+        assert!(texts.len() == 2 && texts.iter().all(|text| text.contains("rank 2")), "{when}: {texts:?}");
+    }
+}
+
+#[test]
 fn a_file_will_do_where_there_is_no_network() {
     let path: PathBuf = std::env::temp_dir().join(format!("cuda-dist-processes-{}", std::process::id()));
     let url = |rank: usize| [(URL, format!("file://{}?rank={rank}&world_size=3", path.display()))];
@@ -188,7 +259,7 @@ fn others_of_a_killed_rank(when: &str) -> (Vec<String>, Duration) {
 #[test]
 fn a_rank_that_dies_is_named_within_the_time_out() {
     for (when, last) in [
-        ("before", "rank 2 called nothing yet, and gives no sign of life"),
+        ("before", "rank 2 had called nothing when it last wrote, and gives no sign of life"),
         ("in", "rank 2 "),
         (
             "after",

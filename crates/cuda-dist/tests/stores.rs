@@ -52,6 +52,39 @@ fn each_store_has_torchs_rules() {
 }
 
 #[test]
+fn queues_give_each_value_once_and_in_order() {
+    let (_server, stores) = stores();
+    let (file, queued) = stores.split_last().unwrap();
+    for store in queued {
+        store.set("other", b"").unwrap();
+        let keys = store.num_keys().unwrap();
+        let error = store.queue_pop("q", SOON).unwrap_err();
+        assert!(matches!(error, Error::StoreTimeout { .. }), "{store:?}: {error}");
+        for value in [b"1", b"2", b"3"] {
+            store.queue_push("q", value).unwrap();
+        }
+        assert_eq!((store.queue_len("q").unwrap(), store.queue_len("no").unwrap()), (3, 0));
+        assert!(store.check(&["q"]).unwrap() && store.num_keys().unwrap() == keys && !store.delete_key("q").unwrap());
+        let taken: Vec<Vec<u8>> = (0..3).map(|_| store.queue_pop("q", TIME).unwrap()).collect();
+        assert_eq!(taken, [b"1", b"2", b"3"]);
+        assert!(!store.check(&["q"]).unwrap());
+        // A value of the same key is no value of the queue.
+        store.set("q", b"value").unwrap();
+        assert!(matches!(store.queue_pop("q", SOON), Err(Error::StoreTimeout { .. })));
+        // Several wait, and each gets one.
+        let others: Vec<_> = (0..3).map(|_| store.duplicate().unwrap()).collect();
+        let pop = |other: Arc<dyn Store>| thread::spawn(move || other.queue_pop("jobs", TIME).unwrap());
+        let waiting: Vec<_> = others.into_iter().map(pop).collect();
+        (0..3_u8).for_each(|job| store.queue_push("jobs", &[job]).unwrap());
+        let mut got: Vec<Vec<u8>> = waiting.into_iter().map(|thread| thread.join().unwrap()).collect();
+        got.sort();
+        assert_eq!(got, [[0], [1], [2]]);
+    }
+    assert!(matches!(file.queue_push("q", b""), Err(Error::Unsupported { backend: "file", .. })));
+    assert!(file.queue_pop("q", SOON).is_err() && file.queue_len("q").is_err());
+}
+
+#[test]
 fn whoever_waits_gets_the_value_when_it_comes() {
     let (_server, stores) = stores();
     for store in stores {

@@ -1,12 +1,13 @@
 //! How a simulated machine is set up.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cuda_sys::{CUresult, CudaVersion};
 
 use crate::model::profile;
-use crate::topology::Topology;
+use crate::topology::{LinkFault, Topology};
 
 /// What is looked for in kernels beside what they compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,8 +57,10 @@ pub struct Config {
     pub(crate) tells_reports: bool,
     pub(crate) keeps_prints: bool,
     pub(crate) faults: Vec<Fault>,
+    pub(crate) link_faults: Vec<LinkFault>,
     pub(crate) other_processes: Vec<(u32, u64)>,
     pub(crate) nccl_timeout: Duration,
+    pub(crate) machine_file: Option<PathBuf>,
 }
 
 /// Steps of all threads of a launch together, likewise.
@@ -91,8 +94,10 @@ impl Default for Config {
             tells_reports: false,
             keeps_prints: false,
             faults: Vec::new(),
+            link_faults: Vec::new(),
             other_processes: Vec::new(),
             nccl_timeout: NCCL_TIMEOUT,
+            machine_file: None,
         }
     }
 }
@@ -154,11 +159,6 @@ impl Config {
     pub fn stalls(mut self, stalls: bool) -> Self {
         self.stalls = stalls;
         self
-    }
-
-    /// Whether one device reaches the memory of another.
-    pub(crate) fn reaches(&self, one: u32, other: u32) -> bool {
-        self.peer_access && self.topology.as_ref().is_none_or(|topology| topology.reaches(one, other))
     }
 
     /// Whether misuse that hardware would not notice is an error instead of only a report.
@@ -236,10 +236,27 @@ impl Config {
         self
     }
 
+    /// Adds a link that will fail or get slower. Nothing happens on a machine without a [`Topology`].
+    #[must_use]
+    pub fn link_fault(mut self, fault: LinkFault) -> Self {
+        self.link_faults.push(fault);
+        self
+    }
+
     /// Adds another process, which holds so many bytes of every device for as long as the machine exists.
     #[must_use]
     pub fn other_process(mut self, pid: u32, bytes: u64) -> Self {
         self.other_processes.push((pid, bytes));
+        self
+    }
+
+    /// Makes the machine one that processes share: those that name the same file have the same devices, so that what one holds of
+    /// their memory is not free for the others, and NVML lists them all. The file is made if it is not there; what a killed
+    /// process held is free at once. Each process has addresses, a clock and a seed of its own, and work of several does not
+    /// slow each other down.
+    #[must_use]
+    pub fn machine_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.machine_file = Some(path.into());
         self
     }
 
@@ -254,8 +271,11 @@ impl Config {
     /// The configuration that the environment asks for.
     ///
     /// `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION` (`12.2` or `12020`), `CUDA_SIM_MEMORY` (bytes of
-    /// each device), `CUDA_SIM_VIRTUAL_MEMORY`, `CUDA_SIM_PEER_ACCESS`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
-    /// (`symbol:occurrence:code`, separated by commas), `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas) and
+    /// each device), `CUDA_SIM_VIRTUAL_MEMORY`, `CUDA_SIM_PEER_ACCESS`, `CUDA_SIM_TOPOLOGY`
+    /// (`nvlink:450:1000`, `pcie:64:2000:4` or `pairs:100:1000:0-1:2-3`, as the functions of [`Topology`]), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
+    /// (`symbol:occurrence:code`, or `link:0-1:down:5000ns` and `link:0-1:50%:4096B` for links that go down or have part of their
+    /// bandwidth left, at a time or after bytes, separated by commas), `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas), `CUDA_SIM_MACHINE` (the file
+    /// of a machine that processes share) and
     /// `CUDA_SIM_NCCL_TIMEOUT` (milliseconds).
     /// `CUDA_LAUNCH_BLOCKING` and `CUDA_MODULE_LOADING` are the real driver's variables, and read as it reads them.
     ///
@@ -318,6 +338,11 @@ const SETTINGS: &[Setting] = &[
         read: |config, text| parse_flag(text).map(|has| config.peer_access = has),
     },
     Setting {
+        variable: "CUDA_SIM_TOPOLOGY",
+        expected: "nvlink:GB/s:ns, pcie:GB/s:ns:devices of a switch, or pairs:GB/s:ns:ONE-OTHER:...",
+        read: |config, text| Topology::parse(text).map(|topology| config.topology = Some(topology)),
+    },
+    Setting {
         variable: "CUDA_SIM_STRICT",
         expected: "1 or 0",
         read: |config, text| parse_flag(text).map(|strict| config.strict = strict),
@@ -372,10 +397,23 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         variable: "CUDA_SIM_FAULTS",
-        expected: "symbol:occurrence:code of exported functions, separated by commas",
+        expected: "symbol:occurrence:code of exported functions, or link:ONE-OTHER:down or 50%:5000ns or 4096B, separated by commas",
         read: |config, text| {
-            let faults: Option<Vec<Fault>> = text.split(',').map(|part| Fault::parse(part.trim())).collect();
-            faults.map(|faults| config.faults = faults)
+            for part in text.split(',').map(str::trim) {
+                match LinkFault::parse(part) {
+                    Some(fault) => config.link_faults.push(fault),
+                    None => config.faults.push(Fault::parse(part)?),
+                }
+            }
+            Some(())
+        },
+    },
+    Setting {
+        variable: "CUDA_SIM_MACHINE",
+        expected: "the path of a file",
+        read: |config, text| {
+            config.machine_file = Some(PathBuf::from(text));
+            Some(())
         },
     },
     Setting {
@@ -477,6 +515,7 @@ impl Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::{LinkChange, LinkMoment};
 
     #[test]
     fn environment_is_read() {
@@ -521,6 +560,14 @@ mod tests {
             ("CUDA_SIM_STRICT", "yes"),
             ("CUDA_SIM_KERNEL_STEPS", "many"),
             ("CUDA_SIM_FAULTS", "cuMemAlloc_v2:3:2,cuNope:1:1"),
+            ("CUDA_SIM_FAULTS", "link:0-0:down:1ns"),
+            ("CUDA_SIM_FAULTS", "link:0-1:0%:1ns"),
+            ("CUDA_SIM_FAULTS", "link:0-1:down:1"),
+            ("CUDA_SIM_FAULTS", "link:0-1:down:1ns:2"),
+            ("CUDA_SIM_TOPOLOGY", "nvlink:0:5"),
+            ("CUDA_SIM_TOPOLOGY", "nvlink:450:1000:2"),
+            ("CUDA_SIM_TOPOLOGY", "pcie:64:1000:0"),
+            ("CUDA_SIM_TOPOLOGY", "pairs:64:1000:0-x"),
             ("CUDA_SIM_PROCESSES", "77"),
             ("CUDA_SIM_PROCESSES", "77:1GiB"),
         ];
@@ -535,6 +582,28 @@ mod tests {
             "CUDA_SIM_DEVICES=\"banana\": expected a number from 0 to 16"
         );
         assert_eq!(Config::from_variables(|_| Some(" ".to_owned())), Ok(Config::default()));
+    }
+
+    #[test]
+    fn links_and_their_faults_are_read() {
+        let of = |topology: &str, faults: &str| {
+            Config::from_variables(|name| match name {
+                "CUDA_SIM_TOPOLOGY" => Some(topology.to_owned()),
+                "CUDA_SIM_FAULTS" => Some(faults.to_owned()),
+                _ => None,
+            })
+        };
+        let fault = |devices, change, when| LinkFault { devices, change, when };
+        let read = of("nvlink:450:1000", "link:0-1:down:5000ns, cuMemAlloc_v2:3:2, link:3-2:50%:4096B");
+        let expected = Config::default()
+            .topology(Topology::nvlink(450, 1000))
+            .fault(Fault { call: "cuMemAlloc_v2", occurrence: 3, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY })
+            .link_fault(fault((0, 1), LinkChange::Down, LinkMoment::At(5_000)))
+            .link_fault(fault((3, 2), LinkChange::Percent(50), LinkMoment::After(4_096)));
+        assert_eq!(read, Ok(expected));
+        assert_eq!(of("pcie:64:9:4", ""), Ok(Config::default().topology(Topology::pcie(64, 9, 4))));
+        let pairs = Topology::pairs(100, 9, &[(0, 1), (3, 2)]);
+        assert_eq!(of("pairs:100:9:0-1:3-2", ""), Ok(Config::default().topology(pairs)));
     }
 
     #[test]

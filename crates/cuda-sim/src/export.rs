@@ -5,7 +5,7 @@ use cuda_sys::{CUresult, CudaVersion};
 
 use crate::codes::{
     ASSERT, CONTEXT_IS_DESTROYED, ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_PC, LAUNCH_FAILED, LAUNCH_TIMEOUT,
-    MISALIGNED_ADDRESS, NOT_INITIALIZED,
+    MISALIGNED_ADDRESS, NOT_INITIALIZED, NVLINK_UNCORRECTABLE,
 };
 
 /// What must have happened before a function does its work.
@@ -73,9 +73,11 @@ impl Export {
         }
     }
 
-    /// Whether the function can answer with a code.
+    /// Whether the function can answer with a code. Whatever answers that a kernel lost the context also answers that a link did;
+    /// this needs a link that fails, so that it stands in no list of what calls alone bring about.
     #[must_use]
     pub fn may_answer(&self, code: CUresult) -> bool {
+        let code = if code == NVLINK_UNCORRECTABLE { INVALID_PC } else { code };
         code == CUresult::CUDA_SUCCESS || self.codes.contains(&code) || self.common_codes().contains(&code)
     }
 }

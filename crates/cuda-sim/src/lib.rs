@@ -41,8 +41,8 @@
 //! - User objects of graphs, and nodes for memory, values and semaphores made by `cuGraphAddNode`.
 //! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and
 //!   handles of mapped and pooled memory for other processes.
-//! - Bandwidth of links where no [`Topology`] is given, that of kernels which reach other devices, and copies that are seen half
-//!   done: an operation takes effect at one moment.
+//! - Bandwidth of links where no [`Topology`] is given, and copies that are seen half done: an operation takes effect at one
+//!   moment.
 //! - A copy from pageable memory is done when its call returns; the driver promises only that the source was read.
 //!
 //! # Safety
@@ -80,12 +80,13 @@ pub use export::{Export, Needs};
 pub use fft::{CUFFT_EXPORTS, CUFFT_VERSION, cufft, cufft_without};
 pub use journal::{JournalEntry, QueuedWork, WorkKind};
 pub use machine::{Bound, Machine};
+pub use model::memory::MachineFileError;
 pub use nccl::{NCCL_EXPORTS, NCCL_VERSION, nccl, nccl_without};
 pub use nvml::{NVML_EXPORTS, nvml, nvml_functions, nvml_without};
 pub use report::{LiveHandles, Report, ReportKind};
 pub use solver::{CUSOLVER_EXPORTS, CUSOLVER_VERSION, cusolver, cusolver_without};
 pub use toolkit::LibraryCall;
-pub use topology::Topology;
+pub use topology::{LinkChange, LinkFault, LinkMoment, Topology};
 
 /// The C functions one by one, for a shared object that exports them under their own names.
 #[doc(hidden)]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::Write as _;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,13 +14,14 @@ use std::time::Duration;
 use cuda_sys::CUresult;
 
 use crate::call::Call;
-use crate::config::{Config, ConfigError, Fault};
+use crate::config::{Config, Fault};
 use crate::host_threads::HostThreads;
 use crate::journal::JournalEntry;
-use crate::model::memory::bytes;
+use crate::model::memory::{MachineFile, MachineFileError, bytes};
 use crate::model::{DueHostWork, HostWork, State};
 use crate::report::{LiveHandles, Report};
 use crate::toolkit::LibraryCall;
+use crate::topology::LinkFault;
 
 /// How often the pump of the default machine looks for work to finish.
 const PUMP_INTERVAL: Duration = Duration::from_millis(1);
@@ -88,13 +90,28 @@ pub(crate) fn thread_number() -> u64 {
 }
 
 impl Machine {
-    /// Makes a machine. Nothing is allocated for its devices until they are used.
+    /// Makes a machine. Nothing is allocated for its devices until they are used. If it is one that processes share, and its
+    /// file cannot be used, that is written to the standard error, and the machine has no devices; [`Machine::open`] answers it.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        bytes::raise_file_limit();
+        Self::open(config).unwrap_or_else(|error| Self::of_state(State::new(refuse(&error), None), 0))
+    }
+
+    /// Makes a machine, which may be one that processes share ([`Config::machine_file`]).
+    ///
+    /// # Errors
+    /// The file of the shared machine cannot be used: it is something else, or that of another machine in use.
+    pub fn open(config: Config) -> Result<Self, MachineFileError> {
+        let open = |path: &PathBuf| MachineFile::open(path, config.devices, config.capacity_bytes);
+        let file = config.machine_file.as_ref().map(open).transpose()?;
         let seed = config.seed;
+        Ok(Self::of_state(State::new(config, file), seed))
+    }
+
+    fn of_state(state: State, seed: u64) -> Self {
+        bytes::raise_file_limit();
         let shared = Arc::new_cyclic(|itself| Shared {
-            state: Mutex::new(State::new(config)),
+            state: Mutex::new(state),
             progress: Condvar::new(),
             host_threads: HostThreads::default(),
             itself: Weak::clone(itself),
@@ -165,6 +182,11 @@ impl Machine {
     /// Makes a coming call fail. Its own effect does not happen.
     pub fn inject(&self, fault: Fault) {
         self.lock().inject(fault);
+    }
+
+    /// Makes a link fail or get slower. Bytes of [`LinkMoment::After`](crate::LinkMoment::After) count from now on.
+    pub fn inject_link(&self, fault: LinkFault) {
+        self.lock().engine.flows.inject(fault);
     }
 
     /// Forgets all faults that have not happened yet.
@@ -258,6 +280,7 @@ impl Machine {
         let mut call = Call::new(&self.shared, "Machine::settle");
         call.run_everything();
         call.destroy_orphans();
+        call.tell_others();
     }
 }
 
@@ -291,7 +314,7 @@ extern "C" fn tell_reports() {
 /// The machine for an environment that cannot be read: one without devices, since any other would be one that nobody
 /// asked for. A driver has no words for the reason, so it goes where a person sees it.
 #[expect(clippy::print_stderr, reason = "a driver has no other way to say why it does not start")]
-fn refuse(error: &ConfigError) -> Config {
+fn refuse(error: &dyn std::error::Error) -> Config {
     eprintln!("simulated CUDA driver: {error}");
     Config::default().devices(0)
 }
@@ -304,5 +327,6 @@ fn pump(machine: &Weak<Shared>) {
         let mut call = Call::new(&shared, "pump");
         call.let_time_pass(PUMP_INTERVAL);
         call.destroy_orphans();
+        call.tell_others();
     }
 }

@@ -9,6 +9,7 @@
 #![expect(unsafe_code, reason = "the C interface of NVML")]
 
 mod health;
+mod topology;
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
@@ -24,8 +25,12 @@ use crate::machine::Machine;
 use crate::model::{State, profile};
 use health::{
     clock_limits, codec, compute_mode, ecc_errors, ecc_mode, energy, fan, field_values, graphics_processes, mig_mode,
-    name, nvlink_state, nvml_version, pcie_generation, pcie_lanes, pcie_replays, pcie_throughput, performance_state,
+    name, nvml_version, pcie_generation, pcie_lanes, pcie_replays, pcie_throughput, performance_state,
     persistence_mode, power_limit, process_name, remapped_rows, temperature_threshold,
+};
+use topology::{
+    common_ancestor, nearest, nvlink_capability, nvlink_remote_kind, nvlink_remote_pci, nvlink_state, nvlink_version,
+    p2p_status, pci_info,
 };
 
 /// What a function answers.
@@ -73,7 +78,13 @@ macro_rules! for_each_nvml_export {
             nvmlDeviceGetMemoryInfo (device: nvmlDevice_t, memory: *mut nvmlMemory_t) => memory;
             nvmlDeviceGetMigMode (device: nvmlDevice_t, currentMode: *mut core::ffi::c_uint, pendingMode: *mut core::ffi::c_uint) => mig_mode;
             nvmlDeviceGetName (device: nvmlDevice_t, name: *mut core::ffi::c_char, length: core::ffi::c_uint) => name;
+            nvmlDeviceGetNvLinkCapability (device: nvmlDevice_t, link: core::ffi::c_uint, capability: nvmlNvLinkCapability_t, capResult: *mut core::ffi::c_uint) => nvlink_capability;
+            nvmlDeviceGetNvLinkRemoteDeviceType (device: nvmlDevice_t, link: core::ffi::c_uint, pNvLinkDeviceType: *mut nvmlIntNvLinkDeviceType_t) => nvlink_remote_kind;
+            nvmlDeviceGetNvLinkRemotePciInfo_v2 (device: nvmlDevice_t, link: core::ffi::c_uint, pci: *mut nvmlPciInfo_t) => nvlink_remote_pci;
             nvmlDeviceGetNvLinkState (device: nvmlDevice_t, link: core::ffi::c_uint, isActive: *mut nvmlEnableState_t) => nvlink_state;
+            nvmlDeviceGetNvLinkVersion (device: nvmlDevice_t, link: core::ffi::c_uint, version: *mut core::ffi::c_uint) => nvlink_version;
+            nvmlDeviceGetP2PStatus (device1: nvmlDevice_t, device2: nvmlDevice_t, p2pIndex: nvmlGpuP2PCapsIndex_t, p2pStatus: *mut nvmlGpuP2PStatus_t) => p2p_status;
+            nvmlDeviceGetPciInfo_v3 (device: nvmlDevice_t, pci: *mut nvmlPciInfo_t) => pci_info;
             nvmlDeviceGetPcieReplayCounter (device: nvmlDevice_t, value: *mut core::ffi::c_uint) => pcie_replays;
             nvmlDeviceGetPcieThroughput (device: nvmlDevice_t, counter: nvmlPcieUtilCounter_t, value: *mut core::ffi::c_uint) => pcie_throughput;
             nvmlDeviceGetPerformanceState (device: nvmlDevice_t, pState: *mut nvmlPstates_t) => performance_state;
@@ -82,6 +93,8 @@ macro_rules! for_each_nvml_export {
             nvmlDeviceGetRemappedRows (device: nvmlDevice_t, corrRows: *mut core::ffi::c_uint, uncRows: *mut core::ffi::c_uint, isPending: *mut core::ffi::c_uint, failureOccurred: *mut core::ffi::c_uint) => remapped_rows;
             nvmlDeviceGetTemperature (device: nvmlDevice_t, sensorType: nvmlTemperatureSensors_t, temp: *mut core::ffi::c_uint) => temperature;
             nvmlDeviceGetTemperatureThreshold (device: nvmlDevice_t, thresholdType: nvmlTemperatureThresholds_t, temp: *mut core::ffi::c_uint) => temperature_threshold;
+            nvmlDeviceGetTopologyCommonAncestor (device1: nvmlDevice_t, device2: nvmlDevice_t, pathInfo: *mut nvmlGpuTopologyLevel_t) => common_ancestor;
+            nvmlDeviceGetTopologyNearestGpus (device: nvmlDevice_t, level: nvmlGpuTopologyLevel_t, count: *mut core::ffi::c_uint, deviceArray: *mut nvmlDevice_t) => nearest;
             nvmlDeviceGetTotalEccErrors (device: nvmlDevice_t, errorType: nvmlMemoryErrorType_t, counterType: nvmlEccCounterType_t, eccCounts: *mut core::ffi::c_ulonglong) => ecc_errors;
             nvmlDeviceGetTotalEnergyConsumption (device: nvmlDevice_t, energy: *mut core::ffi::c_ulonglong) => energy;
             nvmlDeviceGetUUID (device: nvmlDevice_t, uuid: *mut core::ffi::c_char, length: core::ffi::c_uint) => uuid;

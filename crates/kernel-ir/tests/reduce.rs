@@ -2,7 +2,7 @@
 
 use kernel_ir::eval::Row;
 use kernel_ir::reduce::{self, Last, Order, Pass, Place, Reduction, Schedule};
-use kernel_ir::{Binary, Graph, GraphError, Program, Type, Value};
+use kernel_ir::{Binary, Graph, GraphError, Math, Program, Type, Value};
 
 fn program(inputs: &[Type], build: impl FnOnce(&mut Graph, &[Value]) -> Vec<Value>) -> Program {
     let mut graph = Graph::new();
@@ -41,6 +41,7 @@ fn schedule(order: Order, lanes: u16, vector: u8) -> Schedule {
         repeated: 0,
         target: 75,
         fused: false,
+        folded: 0,
     }
 }
 
@@ -107,6 +108,53 @@ fn texts_have_what_the_schedule_says() {
     assert!(!outer.contains("shfl") && outer.contains("bar.sync 0"));
     assert_eq!(warp, text(&schedule(Order::Inner, 32, 4)), "the same schedule gives the same text");
     assert!(!warp.contains("red.") && !block.contains("atom."), "no atomic operation");
+}
+
+/// Each element's share in the sum of exponentials of its row.
+fn shares() -> Reduction {
+    let accumulate = program(&[Type::F32; 2], |graph, values| {
+        let power = graph.call(Math::Exp, &[values[1]]);
+        vec![graph.binary(Binary::Add, values[0], power)]
+    });
+    let share = program(&[Type::F32; 2], |graph, values| {
+        let power = graph.call(Math::Exp, &[values[0]]);
+        vec![graph.binary(Binary::Div, power, values[1])]
+    });
+    let pass = Pass { accumulate, ..sum(Type::F32) };
+    Reduction::new(vec![Type::F32], Vec::new(), vec![pass], Last::Each(share)).expect("the programs fit")
+}
+
+#[test]
+fn rows_that_fill_their_lanes_are_written_out() {
+    let shares = shares();
+    let given = Schedule { resident: 2, ..schedule(Order::Inner, 256, 4) };
+    let text = |schedule: &Schedule| reduce::write(&shares, schedule, "shares").expect("the schedule fits").0;
+    let (whole, other) = (given.for_fused(&shares, 2048), given.for_fused(&shares, 2044));
+    assert_eq!((whole.folded, whole.block(), whole.rows_of_block()), (2, 128, 1));
+    assert_eq!((other.folded, other.block(), other.fused), (0, 256, true), "some lanes have fewer elements");
+    let (whole_text, other_text) = (text(&whole), text(&other));
+    assert!(whole_text.contains(".maxntid 128, 1, 1") && !whole_text.contains("nounroll"));
+    assert!(other_text.contains(".maxntid 256, 1, 1") && other_text.contains("nounroll"));
+    // An exponential for each of the sixteen elements of a thread: the second program finds that of the first.
+    assert_eq!(whole_text.matches("ex2.approx").count(), 16);
+    // What a thread has for two lanes is combined before threads are: one step fewer among these, and eight warps.
+    assert_eq!((whole_text.matches("shfl.sync").count(), other_text.matches("shfl.sync").count()), (4, 5));
+    assert_eq!((whole_text.matches("ld.shared.f32").count(), whole_text.matches("bar.sync").count()), (8, 1));
+    // Twice as long a row is too much for a thread, and one as long as the other limit allows is gone through in loops.
+    let long = Schedule { resident: 8, ..given }.for_fused(&shares, 8192);
+    assert_eq!((long.folded, long.block()), (1, 256));
+    assert_eq!(Schedule { resident: 16, ..given }.for_fused(&shares, 16384).folded, 0);
+    for wrong in [
+        Schedule { folded: 4, ..whole },
+        Schedule { fused: false, ..whole },
+        Schedule { lanes: 128, ..whole },
+        Schedule { order: Order::Outer, ..whole },
+        Schedule { vector: 1, ..whole },
+        Schedule { resident: 0, ..whole },
+    ] {
+        let refused = reduce::write(&shares, &wrong, "shares");
+        assert!(matches!(refused, Err(GraphError::Schedule { .. })), "{wrong:?}");
+    }
 }
 
 #[test]

@@ -17,8 +17,8 @@ pub use simulation::{Entered, SimulatedRuntime, Simulation, simulated_runtime};
 
 pub use c10_core;
 pub use cuda_sim::{
-    Bound, Config, ConfigError, Fault, JournalEntry, KernelChecks, LibraryCall, LiveHandles, Machine, QueuedWork,
-    Report, ReportKind, Topology, WorkKind, cublas, cublas_without, cublaslt, cublaslt_without, cufft, cufft_without,
-    cusolver, cusolver_without, nccl, nccl_without,
+    Bound, Config, ConfigError, Fault, JournalEntry, KernelChecks, LibraryCall, LinkChange, LinkFault, LinkMoment,
+    LiveHandles, Machine, QueuedWork, Report, ReportKind, Topology, WorkKind, cublas, cublas_without, cublaslt,
+    cublaslt_without, cufft, cufft_without, cusolver, cusolver_without, nccl, nccl_without,
 };
 pub use cuda_sys::{CUresult, CudaVersion};

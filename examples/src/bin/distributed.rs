@@ -25,9 +25,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let group = ProcessGroup::init("env://", &options)?;
     let (rank, size) = (group.rank(), group.size());
-    let device =
-        if is_nccl { format!("cuda:{}", std::env::var("LOCAL_RANK").unwrap_or_default()) } else { "cpu".to_owned() };
-    let tensor = torch::full(&[3], rank as f64 + 1.0, torch::float32, device.trim_end_matches(':'))?;
+    // By NCCL that of the rank's number on its host.
+    let device = group.device().map_or_else(|| "cpu".to_owned(), |device| device.to_string());
+    let tensor = torch::full(&[3], rank as f64 + 1.0, torch::float32, device.as_str())?;
     group.all_reduce(&tensor, ReduceOp::Sum)?.wait()?;
     let expected = (size * (size + 1) / 2) as f32;
     assert_eq!(tensor.to_vec::<f32>()?, [expected; 3]);

@@ -145,9 +145,10 @@ const NVML: Library = Library {
         |EnforcedPowerLimit|TotalEnergyConsumption|ClockInfo|MaxClockInfo|PerformanceState\
         |CurrentClocks(Event|Throttle)Reasons|EccMode|TotalEccErrors|RemappedRows|CurrPcieLink(Generation|Width)\
         |MaxPcieLink(Generation|Width)|PcieThroughput|PcieReplayCounter|NvLinkState|FieldValues|MigMode\
-        |PersistenceMode|ComputeMode|(Compute|Graphics)RunningProcesses_v[23])",
+        |PersistenceMode|ComputeMode|(Compute|Graphics)RunningProcesses_v[23]|PciInfo_v3|P2PStatus\
+        |Topology(CommonAncestor|NearestGpus)|NvLink(Version|Capability|RemotePciInfo_v2|RemoteDeviceType))",
     excluded: &[],
-    types: &[],
+    types: &["nvmlNvlinkVersion_t"],
     constants: &[
         "NVML_DEVICE_UUID_(V2_)?BUFFER_SIZE",
         "NVML_DEVICE_NAME_(V2_)?BUFFER_SIZE",

@@ -2,22 +2,26 @@
 
 use std::collections::HashMap;
 
-use c10_core::{DeviceIndex, Event, Runtime};
+use c10_core::{DeviceIndex, Event};
 
 use super::broadcast::all_reach_each_other;
+use super::choice::{Movement, is_nccl};
 use super::device_of;
 use super::pattern::{LinkModel, Pattern, Step, steps};
 use super::reduce::reduce_to;
+use super::topology::Topology;
 use super::transfer::{Lane, copy, is_any_capturing, with_lanes};
 use crate::base::comm_error::CommError;
 use crate::base::error::Result;
+use crate::nccl;
 use crate::tensor::{Context, Tensor, empty_strided};
 
 /// Adds tensors of the same sizes and dtype, each on a device of its own, and writes the sum to each of them, by copies
 /// between the devices and additions on them. The order of the sum depends on the pattern and may differ from element to
 /// element, but all devices have the same bits. For few bytes see [`crate::symmetric::Symmetric::all_reduce_`].
 ///
-/// The devices are put in an order in which neighbours have the best links, as the driver ranks them. Queued after what is
+/// The devices are put in an order in which neighbours have the best links ([`super::Topology`]). NCCL does it where
+/// [`Pattern::Nccl`] says so, or [`super::measure`] has found it quicker. Queued after what is
 /// queued on the current streams of the devices, and before what will be. Where devices do not reach each other, or a
 /// current stream captures, the sum is made on the first tensor's device and copied to the others.
 ///
@@ -41,13 +45,16 @@ pub fn all_reduce_(tensors: &[&Tensor], pattern: Pattern) -> Result<()> {
         if tensors.len() < 2 || tensors[0].numel() == 0 {
             return Ok(());
         }
+        if is_nccl(Movement::AllReduce, tensors, pattern == Pattern::Nccl)? && pattern_is_open(pattern) {
+            return nccl::all_reduce(tensors, None, nccl::SUM, &nccl::Using::default());
+        }
         let named: Vec<Option<DeviceIndex>> = devices.iter().copied().map(Some).collect();
         if is_any_capturing(devices.iter().copied())? || !all_reach_each_other(&named)? {
             return by_one_device(tensors, devices[0]);
         }
-        let (order, worst) = ordered(&devices)?;
+        let (order, worst) = Topology::of_numbers(&devices)?.order(0);
         let packed = order.iter().map(|&at| tensors[at].packed()).collect::<Result<Vec<Tensor>>>()?;
-        let chosen = LinkModel::of_rank(worst).chosen(pattern, tensors.len(), tensors[0].nbytes());
+        let chosen = LinkModel::of(worst).chosen(pattern, tensors.len(), tensors[0].nbytes());
         by_steps(&packed, chosen)?;
         for (packed, &at) in packed.iter().zip(&order) {
             if packed.data_ptr() != tensors[at].data_ptr() {
@@ -57,6 +64,11 @@ pub fn all_reduce_(tensors: &[&Tensor], pattern: Pattern) -> Result<()> {
         Ok(())
     };
     run().of("all_reduce", tensors)
+}
+
+/// Whether NCCL may be what a pattern means.
+fn pattern_is_open(pattern: Pattern) -> bool {
+    matches!(pattern, Pattern::Auto | Pattern::Nccl)
 }
 
 /// The devices of tensors that can be added.
@@ -82,28 +94,6 @@ fn check(tensors: &[&Tensor]) -> Result<Vec<DeviceIndex>> {
 fn by_one_device(tensors: &[&Tensor], device: DeviceIndex) -> Result<()> {
     let sum = reduce_to(tensors, device)?;
     tensors.iter().try_for_each(|tensor| copy(tensor, &sum))
-}
-
-/// The places of devices in an order in which each is followed by the one with the best link of those that are left; and the
-/// worst rank of a link in it.
-fn ordered(devices: &[DeviceIndex]) -> Result<(Vec<usize>, i32)> {
-    Runtime::with_current(|runtime| {
-        let rank = |one: usize, other: usize| runtime.devices().peer_rank(devices[one], devices[other]);
-        let (mut order, mut worst) = (vec![0], 0);
-        while order.len() < devices.len() {
-            let last = order[order.len() - 1];
-            let mut best: Option<(i32, usize)> = None;
-            for at in (0..devices.len()).filter(|at| !order.contains(at)) {
-                let found = (rank(last, at)?, at);
-                best = Some(best.map_or(found, |best| best.min(found)));
-            }
-            let Some((rank, next)) = best else { break };
-            worst = worst.max(rank);
-            order.push(next);
-        }
-        let closing = rank(order[order.len() - 1], order[0])?;
-        Ok((order, worst.max(closing)))
-    })
 }
 
 /// Tensors that are added, each with a lane, and what has to be waited for.
@@ -166,6 +156,11 @@ impl Members {
         before.into_iter().try_for_each(|before| lane.stream().wait_event(before))?;
         for read in self.read.remove(&(to, part)).unwrap_or_default() {
             lane.stream().wait_event(&read)?;
+        }
+        // A member sends one copy after the other: copies at once would share its link, and the one on which most depends would
+        // come as late as the last.
+        if let Some(sent) = self.read.get(&(from, part)).and_then(|copies| copies.last()) {
+            lane.stream().wait_event(sent)?;
         }
         let (Some(read), Some(written)) = (source.storage().buffer(), room.storage().buffer()) else { return Ok(()) };
         let bytes = source.byte_offset()..source.byte_offset() + source.nbytes();

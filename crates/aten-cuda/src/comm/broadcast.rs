@@ -4,10 +4,15 @@ use std::collections::HashMap;
 
 use c10_core::{Device, DeviceArg, DeviceIndex, Event};
 
+use super::choice::{Movement, is_nccl};
+use super::pattern::LinkModel;
+use super::route::Route;
+use super::topology::Topology;
 use super::transfer::{Lane, copy, current, is_any_capturing, with_lanes};
 use super::{as_real, device_of, not_negative, resolved, route as way};
 use crate::base::comm_error::CommError;
 use crate::base::error::Result;
+use crate::nccl;
 use crate::tensor::{Context, Tensor, empty_strided};
 
 /// The tensor on each of `devices`, in their order (`torch.cuda.comm.broadcast(tensor, devices)`). The source may be on the
@@ -93,6 +98,10 @@ fn send(tensor: &Tensor, to: &[&Tensor]) -> Result<()> {
     devices.dedup();
     // Ways through other devices are for bytes as they are, each device once.
     let is_ring = is_whole && to.len() > 1 && devices.len() == to.len() + 1 && tensor.is_cuda();
+    let all: Vec<&Tensor> = [tensor].into_iter().chain(to.iter().copied()).collect();
+    if is_whole && is_nccl(Movement::Broadcast, &all, way::route() == Route::Nccl)? {
+        return nccl::broadcast(&all, 0, &nccl::Using::default());
+    }
     if !is_ring || is_any_capturing(devices.iter().flatten().copied())? || !all_reach_each_other(&devices)? {
         return to.iter().try_for_each(|to| copy(to, tensor));
     }
@@ -116,7 +125,11 @@ pub(super) fn all_reach_each_other(devices: &[Option<DeviceIndex>]) -> Result<bo
 /// Copies the bytes of a tensor along a way, each device by a lane of its own.
 fn by_hops(tensor: &Tensor, to: &[&Tensor]) -> Result<()> {
     let bytes = tensor.nbytes();
-    let plan = way::plan(way::route(), bytes, to.len());
+    let devices: Vec<DeviceIndex> = [tensor].iter().chain(to).filter_map(|tensor| device_of(tensor)).collect();
+    // Neighbours on the way have the best links.
+    let (order, worst) = Topology::of_numbers(&devices)?.order(0);
+    let plan = way::plan(way::route(), LinkModel::of(worst), bytes, to.len());
+    let to: Vec<&Tensor> = order[1..].iter().map(|&at| to[at - 1]).collect();
     let member = |number: usize| if number == 0 { tensor } else { to[number - 1] };
     // Nothing of the source's device is queued yet that has to come first, but what its current stream has.
     let source = current(device_of(tensor).unwrap_or(0))?;

@@ -1,7 +1,7 @@
 //! Tensors that go from device to device of one process (`torch.cuda.comm`, `torch.nn.parallel.comm`).
 //!
-//! Reading order: this file (devices, settings), `transfer` (copies and their order), `route` (which way a broadcast
-//! takes), `broadcast`, `reduce`, `scatter`, `gather`, `coalesced` (many small tensors at once), `pattern` and `all_reduce`
+//! Reading order: this file (devices, settings), `transfer` (copies and their order), `topology` (links), `route` (which way a
+//! broadcast takes), `choice` (NCCL, where it is quicker), `broadcast`, `reduce`, `scatter`, `gather`, `coalesced` (many small tensors at once), `pattern` and `all_reduce`
 //! (sums on all devices, in a ring or a tree), `parallel` (values of Rust on several devices).
 //!
 //! Nothing here waits, but what copies to memory of the host that is not pinned. Work is queued on the current streams of
@@ -33,6 +33,7 @@
 
 mod all_reduce;
 mod broadcast;
+mod choice;
 mod coalesced;
 mod gather;
 mod parallel;
@@ -40,10 +41,12 @@ mod pattern;
 mod reduce;
 mod route;
 mod scatter;
+mod topology;
 mod transfer;
 
 pub use all_reduce::all_reduce_;
 pub use broadcast::{broadcast, broadcast_out};
+pub use choice::{Measurement, Movement, forget_measurements, measure};
 pub use coalesced::{broadcast_coalesced, reduce_add_coalesced};
 pub use gather::{GatherDestination, gather, gather_out};
 pub use parallel::{Gatherable, Replicable, Scatterable, parallel_apply, replicate, scatter_gather};
@@ -51,6 +54,7 @@ pub use pattern::Pattern;
 pub use reduce::reduce_add;
 pub use route::{Route, route, set_route};
 pub use scatter::{scatter, scatter_out};
+pub use topology::{LinkClass, Topology};
 
 use c10_core::{DeviceArg, DeviceIndex, Runtime};
 

@@ -25,13 +25,15 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Pattern {
-    /// What takes less time by the formulas, for links as the driver ranks them.
+    /// What takes less time by the formulas for the devices' links, or NCCL where [`super::measure`] has found it quicker.
     #[default]
     Auto,
     /// Parts go around all devices twice: the least bytes for each link.
     Ring,
     /// Whole tensors go up and down a tree: the fewest steps.
     Tree,
+    /// By NCCL, where it is there and takes the tensors; otherwise as [`Self::Auto`].
+    Nccl,
 }
 
 /// A copy of a part from one member to another.
@@ -52,16 +54,6 @@ pub(super) struct LinkModel {
 }
 
 impl LinkModel {
-    /// Links of a rank as the driver tells it: NVLink is 0.
-    pub(super) fn of_rank(rank: i32) -> Self {
-        // A copy that waits for an event begins about ten microseconds after it.
-        if rank == 0 {
-            Self { latency_ns: 10_000.0, bytes_per_ns: 360.0 }
-        } else {
-            Self { latency_ns: 15_000.0, bytes_per_ns: 25.0 }
-        }
-    }
-
     /// Nanoseconds that the formula says.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     pub(super) fn formula_ns(self, pattern: Pattern, members: usize, bytes: usize) -> f64 {
@@ -69,7 +61,7 @@ impl LinkModel {
         match pattern {
             Pattern::Ring => 2.0 * (count - 1.0) * (self.latency_ns + bytes / count / self.bytes_per_ns),
             Pattern::Tree => 2.0 * f64::from(rounds(members)) * (self.latency_ns + bytes / self.bytes_per_ns),
-            Pattern::Auto => {
+            Pattern::Auto | Pattern::Nccl => {
                 let of = |pattern| self.formula_ns(pattern, members, all);
                 f64::min(of(Pattern::Ring), of(Pattern::Tree))
             }
@@ -80,8 +72,8 @@ impl LinkModel {
     pub(super) fn chosen(self, pattern: Pattern, members: usize, bytes: usize) -> Pattern {
         let of = |pattern| self.formula_ns(pattern, members, bytes);
         match pattern {
-            Pattern::Auto if of(Pattern::Ring) <= of(Pattern::Tree) => Pattern::Ring,
-            Pattern::Auto => Pattern::Tree,
+            Pattern::Auto | Pattern::Nccl if of(Pattern::Ring) <= of(Pattern::Tree) => Pattern::Ring,
+            Pattern::Auto | Pattern::Nccl => Pattern::Tree,
             Pattern::Ring | Pattern::Tree => pattern,
         }
     }
@@ -95,7 +87,7 @@ fn rounds(members: usize) -> u32 {
 /// Into how many parts a pattern cuts tensors, and its steps.
 pub(super) fn steps(pattern: Pattern, members: usize) -> (usize, Vec<Step>) {
     match pattern {
-        Pattern::Ring | Pattern::Auto => (members, ring(members)),
+        Pattern::Ring | Pattern::Auto | Pattern::Nccl => (members, ring(members)),
         Pattern::Tree => (1, tree(members)),
     }
 }
@@ -127,6 +119,7 @@ fn tree(members: usize) -> Vec<Step> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::topology::LinkClass;
 
     #[test]
     fn every_member_has_each_ones_part_once_in_the_end() {
@@ -165,7 +158,7 @@ mod tests {
 
     #[test]
     fn links_alone_take_what_the_formulas_say_with_64_and_512_members() {
-        for link in [LinkModel::of_rank(0), LinkModel::of_rank(1)] {
+        for link in [LinkModel::of(LinkClass::NvLink), LinkModel::of(LinkClass::Pcie)] {
             for members in [64, 512] {
                 for bytes in [64 << 10, 64 << 20, 1 << 30] {
                     for pattern in [Pattern::Ring, Pattern::Tree] {
@@ -183,7 +176,7 @@ mod tests {
 
     #[test]
     fn few_bytes_go_by_a_tree_and_many_by_a_ring() {
-        let link = LinkModel::of_rank(0);
+        let link = LinkModel::of(LinkClass::NvLink);
         assert_eq!(link.chosen(Pattern::Auto, 8, 1 << 10), Pattern::Tree);
         assert_eq!(link.chosen(Pattern::Auto, 8, 1 << 30), Pattern::Ring);
         assert_eq!(link.chosen(Pattern::Tree, 8, 1 << 30), Pattern::Tree);

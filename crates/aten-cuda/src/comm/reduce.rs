@@ -1,10 +1,14 @@
 //! Sums of tensors on several devices.
 
-use c10_core::{DeviceArg, DeviceIndex, Runtime};
+use c10_core::{DeviceArg, DeviceIndex, Event, Runtime};
 use kernel_ir::{Binary, Graph};
 
+use super::choice::{Movement, is_nccl, reduce_by_nccl};
 use super::device_of;
-use super::transfer::{among, copy};
+use super::pattern::LinkModel;
+use super::route::{self as way, Route};
+use super::topology::{LinkClass, Topology};
+use super::transfer::{Lane, among, copy, is_any_capturing, with_lanes};
 use crate::base::comm_error::CommError;
 use crate::base::dtype::DType;
 use crate::base::error::Result;
@@ -17,8 +21,11 @@ use crate::tensor::{Context, Tensor};
 /// and the sum begins with the last such. A single tensor is its own sum.
 ///
 /// Queued on the current stream of the destination, after what is queued on those of the other devices. Where its kernels
-/// reach the other devices' memory, one kernel adds up to four tensors; elsewhere they are copied first. The order of the
-/// sum and its rounding are the same either way: the first, then the others one by one. Tensors of several dtypes give
+/// reach the other devices' memory, one kernel adds up to four tensors; elsewhere they are copied first. Of more than two
+/// large tensors each device adds its own to what the one before hands on, if that is quicker on their links, or
+/// [`Route::Chain`] says so. The order of the
+/// sum and its rounding are the same in all of these: the first, then the others one by one. NCCL, which is used where
+/// [`Route::Nccl`] says so or [`super::measure`] has found it quicker, adds in an order of its own. Tensors of several dtypes give
 /// what adding them so gives. The result is complex where the tensors are.
 ///
 /// ```
@@ -45,9 +52,23 @@ pub(super) fn reduce_to(inputs: &[&Tensor], destination: DeviceIndex) -> Result<
     if let [single] = inputs {
         return Ok((*single).clone());
     }
+    if is_nccl(Movement::ReduceAdd, inputs, way::route() == Route::Nccl)? {
+        return reduce_by_nccl(inputs, root).of("reduce_add", inputs);
+    }
+    reduce_here(inputs, destination)
+}
+
+/// The sum on the device of a number, without NCCL.
+pub(super) fn reduce_here(inputs: &[&Tensor], destination: DeviceIndex) -> Result<Tensor> {
+    let root = root(inputs, destination)?;
     let others = inputs.iter().enumerate().filter(|(index, _)| *index != root).map(|(_, other)| *other);
     let ordered: Vec<&Tensor> = [inputs[root]].into_iter().chain(others).collect();
-    let run = || if reaches_all(&ordered, destination)? { by_kernels(&ordered) } else { by_copies(&ordered) };
+    let run = || {
+        if goes_by_chain(&ordered)? {
+            return by_chain(&ordered);
+        }
+        if reaches_all(&ordered, destination)? { by_kernels(&ordered) } else { by_copies(&ordered) }
+    };
     run().of("reduce_add", &ordered)
 }
 
@@ -66,6 +87,80 @@ fn root(inputs: &[&Tensor], destination: DeviceIndex) -> Result<usize> {
         }
     }
     Ok(root.ok_or(CommError::Destination)?)
+}
+
+/// Whether a sum goes along a chain: there are more than two tensors, each whole on a device of its own that reaches the
+/// others, and either a chain is named or their links take less time so.
+fn goes_by_chain(inputs: &[&Tensor]) -> Result<bool> {
+    let route = way::route();
+    let bytes = inputs[0].nbytes();
+    if inputs.len() < 3 || bytes == 0 || !matches!(route, Route::Auto | Route::Chain) || launch::record::is_on() {
+        return Ok(false);
+    }
+    let is_alike = |other: &&Tensor| {
+        other.dtype() == inputs[0].dtype() && other.is_contiguous() && !other.is_conj() && !other.is_neg()
+    };
+    let devices: Vec<DeviceIndex> = inputs.iter().filter_map(|input| device_of(input)).collect();
+    let is_repeated = |at: usize| devices[..at].contains(&devices[at]);
+    if inputs[0].dtype().is_float8() || !inputs.iter().all(is_alike) || (1..devices.len()).any(is_repeated) {
+        return Ok(false);
+    }
+    let topology = Topology::of_numbers(&devices)?;
+    let worst = worst_of_star_and_chain(&topology, devices.len());
+    let is_quicker = || way::plan(Route::Auto, LinkModel::of(worst), bytes, inputs.len() - 1).is_chain;
+    Ok(worst != LinkClass::Host && !is_any_capturing(devices)? && (route == Route::Chain || is_quicker()))
+}
+
+/// The worst link among those from one device to the next, and back to the first.
+fn worst_of_star_and_chain(topology: &Topology, count: usize) -> LinkClass {
+    (0..count).map(|at| topology.class(at, (at + 1) % count)).max().unwrap_or(LinkClass::Host)
+}
+
+/// The sum along a chain: each device adds its own to what comes, part by part, and hands it on; the last one's goes to the
+/// first device. The order of the sum, and its rounding, are those of [`by_kernels`].
+fn by_chain(inputs: &[&Tensor]) -> Result<Tensor> {
+    let out = inputs[0].uninitialized_like()?;
+    let flat = inputs.iter().map(|input| input.flatten()).collect::<Result<Vec<Tensor>>>()?;
+    let lanes = inputs.iter().map(|input| Lane::begin(device_of(input).unwrap_or(0)));
+    let lanes = lanes.collect::<Result<Vec<Lane>>>()?;
+    let begun = lanes.iter().map(|lane| Ok(lane.joins().record_event()?)).collect::<Result<Vec<Event>>>()?;
+    with_lanes(&lanes, || {
+        lanes.iter().try_for_each(|lane| begun.iter().try_for_each(|begun| lane.stream().wait_event(begun)))?;
+        let room = |at: usize| lanes[at].run(|| flat[at].uninitialized_like());
+        let rooms = (1..flat.len()).map(room).chain([out.flatten()]).collect::<Result<Vec<Tensor>>>()?;
+        let step = i64::try_from(way::PART / out.dtype().itemsize()).unwrap_or(i64::MAX);
+        for start in (0..out.numel()).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
+            let length = step.min(out.numel() - start);
+            let mut from = flat[0].narrow(0, start, length)?;
+            let mut arrived: Option<Event> = None;
+            for at in 1..=flat.len() {
+                let (own, lane) = (rooms[at - 1].narrow(0, start, length)?, &lanes[at % flat.len()]);
+                arrived.iter().try_for_each(|arrived| lane.stream().wait_event(arrived))?;
+                take(&from, &own, lane)?;
+                if let Some(input) = flat.get(at) {
+                    let input = input.narrow(0, start, length)?;
+                    lane.run(|| own.add_(&input).map(drop))?;
+                }
+                arrived = Some(lane.stream().record_event()?);
+                from = own;
+            }
+        }
+        Ok(())
+    })?;
+    // What comes later on a device may write what others still read from it.
+    let ends = lanes.iter().map(|lane| Ok(lane.stream().record_event()?)).collect::<Result<Vec<Event>>>()?;
+    for lane in &lanes {
+        ends.iter().try_for_each(|end| lane.joins().wait_event(end))?;
+    }
+    Ok(out)
+}
+
+/// Copies the bytes of one tensor to another of as many, on a lane.
+fn take(from: &Tensor, to: &Tensor, lane: &Lane) -> Result<()> {
+    let (Some(source), Some(target)) = (from.storage().buffer(), to.storage().buffer()) else { return Ok(()) };
+    to.storage().note_write();
+    let read = from.byte_offset()..from.byte_offset() + from.nbytes();
+    Ok(target.copy_from_buffer_on(to.byte_offset(), source, read, lane.stream())?)
 }
 
 /// Whether kernels of a device reach all tensors, which are of one dtype and lie without gaps.

@@ -9,7 +9,10 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The way of a broadcast from one device to others.
+use super::pattern::LinkModel;
+
+/// The way of a broadcast from one device to others, and of a sum of several on one; a sum by a tree goes directly, since it
+/// would be added in another order.
 ///
 /// ```
 /// use aten_cuda::comm::{self, Route};
@@ -31,22 +34,25 @@ pub enum Route {
     Tree,
     /// Each device hands parts on to the next while others still come.
     Chain,
+    /// By NCCL, where it is there and takes the tensors.
+    Nccl,
 }
 
 static ROUTE: AtomicU8 = AtomicU8::new(0);
 
-/// The way that broadcasts of the process take.
+/// The way that broadcasts and sums of the process take.
 #[must_use]
 pub fn route() -> Route {
     match ROUTE.load(Ordering::Relaxed) {
         1 => Route::Direct,
         2 => Route::Tree,
         3 => Route::Chain,
+        4 => Route::Nccl,
         _ => Route::Auto,
     }
 }
 
-/// Sets the way that broadcasts of the process take from now on.
+/// Sets the way that broadcasts and sums of the process take from now on.
 pub fn set_route(route: Route) {
     ROUTE.store(route as u8, Ordering::Relaxed);
 }
@@ -66,44 +72,45 @@ pub(super) struct Plan {
     pub(super) hops: Vec<Hop>,
     /// Bytes of a part; the last one may have fewer.
     pub(super) part: usize,
+    pub(super) is_chain: bool,
 }
 
-/// Nanoseconds that a copy takes besides its bytes.
-const BEGIN_NS: usize = 8_000;
-/// Bytes of a link in a nanosecond, in one direction. An estimate: only its ratio to the other matters.
-const LINK: usize = 300;
 /// Bytes of a part of a chain: large enough for the whole rate, and small enough to be on the way several at once.
-const PART: usize = 16 << 20;
+pub(super) const PART: usize = 16 << 20;
 
 /// Nanoseconds that the model gives a way of so many bytes to so many devices.
-fn cost(route: Route, bytes: usize, devices: usize) -> usize {
-    let of = |bytes: usize| BEGIN_NS + bytes / LINK;
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn cost_ns(route: Route, link: LinkModel, bytes: usize, devices: usize) -> f64 {
+    let of = |bytes: usize| link.latency_ns + bytes as f64 / link.bytes_per_ns;
     match route {
-        Route::Direct | Route::Auto => devices * of(bytes),
-        Route::Tree => (devices + 1).next_power_of_two().ilog2() as usize * of(bytes),
+        Route::Direct | Route::Auto | Route::Nccl => devices as f64 * of(bytes),
+        Route::Tree => f64::from((devices + 1).next_power_of_two().ilog2()) * of(bytes),
         // Each part begins when the one before has left, and the last one goes on to the end.
-        Route::Chain => (bytes.div_ceil(PART) + devices - 1) * of(bytes.min(PART)),
+        Route::Chain => (bytes.div_ceil(PART) + devices - 1) as f64 * of(bytes.min(PART)),
     }
 }
 
-/// The copies for so many bytes to so many devices besides the source.
-pub(super) fn plan(route: Route, bytes: usize, devices: usize) -> Plan {
+/// The copies for so many bytes to so many devices besides the source, over links of a kind.
+pub(super) fn plan(route: Route, link: LinkModel, bytes: usize, devices: usize) -> Plan {
     let ways = [Route::Direct, Route::Tree, Route::Chain];
-    let quickest = || ways.into_iter().min_by_key(|way| cost(*way, bytes, devices)).unwrap_or(Route::Direct);
-    let way = if route == Route::Auto { quickest() } else { route };
-    let whole = bytes.max(1);
+    let cost = |way: &Route| cost_ns(*way, link, bytes, devices);
+    let quickest = || ways.into_iter().min_by(|one, other| cost(one).total_cmp(&cost(other)));
+    let is_open = matches!(route, Route::Auto | Route::Nccl);
+    let way = if is_open { quickest().unwrap_or(Route::Direct) } else { route };
+    let (whole, is_chain) = (bytes.max(1), way == Route::Chain);
     match way {
-        Route::Direct | Route::Auto => {
-            Plan { hops: (1..=devices).map(|to| Hop { from: 0, to, part: 0 }).collect(), part: whole }
+        Route::Direct | Route::Auto | Route::Nccl => {
+            let hops = (1..=devices).map(|to| Hop { from: 0, to, part: 0 }).collect();
+            Plan { hops, part: whole, is_chain }
         }
         // In each round every member that has it sends to the one that many places further on.
         Route::Tree => {
             let hop = |to: usize| Hop { from: to - (1 << to.ilog2()), to, part: 0 };
-            Plan { hops: (1..=devices).map(hop).collect(), part: whole }
+            Plan { hops: (1..=devices).map(hop).collect(), part: whole, is_chain }
         }
         Route::Chain => {
             let hops = |part| (1..=devices).map(move |to| Hop { from: to - 1, to, part });
-            Plan { hops: (0..bytes.div_ceil(PART)).flat_map(hops).collect(), part: PART }
+            Plan { hops: (0..bytes.div_ceil(PART)).flat_map(hops).collect(), part: PART, is_chain }
         }
     }
 }
@@ -111,13 +118,18 @@ pub(super) fn plan(route: Route, bytes: usize, devices: usize) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::topology::LinkClass;
+
+    fn link() -> LinkModel {
+        LinkModel::of(LinkClass::NvLink)
+    }
 
     #[test]
     fn every_member_has_a_part_before_it_sends_it_and_all_have_all_in_the_end() {
         for route in [Route::Auto, Route::Direct, Route::Tree, Route::Chain] {
             for devices in 0..12 {
                 for bytes in [1, 1000, PART, PART + 1, 5 * PART + 7] {
-                    let Plan { hops, part } = plan(route, bytes, devices);
+                    let Plan { hops, part, .. } = plan(route, link(), bytes, devices);
                     let parts = bytes.div_ceil(part);
                     let mut has = vec![vec![false; parts]; devices + 1];
                     has[0] = vec![true; parts];
@@ -133,6 +145,7 @@ mod tests {
 
     #[test]
     fn few_bytes_go_by_a_tree_and_many_by_a_chain() {
+        let plan = |route, bytes, devices| plan(route, link(), bytes, devices);
         assert_eq!(plan(Route::Auto, 1 << 10, 7), plan(Route::Tree, 1 << 10, 7));
         assert_eq!(plan(Route::Auto, 1 << 30, 7), plan(Route::Chain, 1 << 30, 7));
         assert_eq!(plan(Route::Auto, 1 << 30, 1), plan(Route::Direct, 1 << 30, 1));

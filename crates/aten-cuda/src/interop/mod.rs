@@ -1,5 +1,6 @@
-//! Tensors of other libraries.
+//! Tensors of other libraries and of other processes.
 
 pub mod dlpack;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+pub(crate) mod shared;

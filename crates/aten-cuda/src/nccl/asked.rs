@@ -34,6 +34,8 @@ pub(super) struct Asked<'t> {
     pub(super) count: usize,
     pub(super) kind: ncclDataType_t,
     pub(super) op: ncclRedOp_t,
+    /// What each element is multiplied by before, as one of `kind`; the operation is a sum then.
+    pub(super) factor: Option<[u8; 8]>,
     /// The root, or the rank at the other end.
     pub(super) other: usize,
 }
@@ -131,9 +133,14 @@ impl<'t> Asked<'t> {
         counted: &Tensor,
     ) -> Result<Self> {
         let dtype = from.dtype();
-        let (kind, parts, op) = reduced_as(dtype, op).ok_or(NcclError::Reduction { dtype, op: op.name() })?;
+        let refused = || NcclError::Reduction { dtype, op: op.name() };
+        let factor = match op {
+            ReduceOp::PreMulSum(factor) => Some(scalar_of(dtype, factor.value())?.ok_or_else(refused)?),
+            ReduceOp::Sum | ReduceOp::Product | ReduceOp::Min | ReduceOp::Max | ReduceOp::Avg => None,
+        };
+        let (kind, parts, op) = reduced_as(dtype, op).ok_or_else(refused)?;
         let count = usize::try_from(counted.numel()).unwrap_or(0) * parts;
-        Ok(Self { function, from: Some(from), to, count, kind, op, other: 0 })
+        Ok(Self { function, from: Some(from), to, count, kind, op, factor, other: 0 })
     }
 
     /// A call that moves elements, which are bytes to it.
@@ -142,7 +149,7 @@ impl<'t> Asked<'t> {
             Some((kind, parts)) => (kind, usize::try_from(counted.numel()).unwrap_or(0) * parts),
             None => (ncclDataType_t::ncclUint8, counted.nbytes()),
         };
-        Self { function, from, to, count, kind, op: ncclRedOp_t::ncclSum, other: 0 }
+        Self { function, from, to, count, kind, op: ncclRedOp_t::ncclSum, factor: None, other: 0 }
     }
 }
 
@@ -207,6 +214,17 @@ fn moved_as(dtype: DType) -> Option<(ncclDataType_t, usize)> {
     })
 }
 
+/// A factor as the bytes of an element, rounded once; none where NCCL multiplies no elements of the dtype.
+fn scalar_of(dtype: DType, factor: f64) -> Result<Option<[u8; 8]>> {
+    if !matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64) {
+        return Ok(None);
+    }
+    let mut bytes = [0; 8];
+    let given = Tensor::full(&[], factor, dtype, "cpu")?.to_bytes()?;
+    bytes[..given.len()].copy_from_slice(&given);
+    Ok(Some(bytes))
+}
+
 /// How elements are reduced: their type, how many of them make one, and the operation.
 fn reduced_as(dtype: DType, op: ReduceOp) -> Option<(ncclDataType_t, usize, ncclRedOp_t)> {
     let (kind, parts) = moved_as(dtype)?;
@@ -214,7 +232,7 @@ fn reduced_as(dtype: DType, op: ReduceOp) -> Option<(ncclDataType_t, usize, nccl
         // Booleans are added as logic has it.
         ReduceOp::Sum if dtype == DType::Bool => ncclRedOp_t::ncclMax,
         ReduceOp::Product if dtype == DType::Bool => ncclRedOp_t::ncclMin,
-        ReduceOp::Sum => ncclRedOp_t::ncclSum,
+        ReduceOp::Sum | ReduceOp::PreMulSum(_) => ncclRedOp_t::ncclSum,
         ReduceOp::Product => ncclRedOp_t::ncclProd,
         ReduceOp::Min => ncclRedOp_t::ncclMin,
         ReduceOp::Max => ncclRedOp_t::ncclMax,

@@ -8,42 +8,13 @@ use c10_core::{DeviceArg, DeviceIndex, MemoryAccess, Runtime, Stream};
 
 use super::asked::{Asked, Rank};
 use super::group::{group, hold, join_later};
-use super::library::{self, Handle, Newcomer};
+use super::library::{self, Connect, Derived, Handle, Newcomer};
 use super::looks::Looks;
+use super::options::{Calls, Options};
 use super::{ReduceOp, UniqueId, unique_id};
 use crate::base::error::Result;
 use crate::base::nccl_error::NcclError;
 use crate::tensor::Tensor;
-
-/// How a communicator is made.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// let patient = aten_cuda::nccl::Options::default();
-/// assert_eq!(patient.timeout, Duration::from_secs(600));
-/// assert_eq!(patient.with_timeout(Duration::from_secs(5)).timeout, Duration::from_secs(5));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
-    /// How long the ranks may take to come together, and a call to be queued; ten minutes, as torch has it.
-    pub timeout: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { timeout: Duration::from_secs(600) }
-    }
-}
-
-impl Options {
-    /// The same with another time.
-    #[must_use]
-    pub fn with_timeout(self, timeout: Duration) -> Self {
-        Self { timeout }
-    }
-}
 
 /// One rank of several that work together (`ncclComm_t`). Clones are the same rank.
 ///
@@ -51,7 +22,8 @@ impl Options {
 /// Every rank has to ask for the same, in the same order. Tensors are contiguous and on the rank's device; they are kept
 /// until the stream is done with them, as those of any operation. Inside of a capture the work becomes a node of the graph.
 ///
-/// No call waits for other ranks for longer than [`Options::timeout`]. Dropping the last clone aborts what is under way.
+/// No call waits for other ranks for longer than [`Options::timeout`], unless calls are [`Calls::Direct`]: those wait in NCCL
+/// while it connects ranks for them. Dropping the last clone aborts what is under way.
 ///
 /// ```
 /// # let simulated = testkit::SimulatedRuntime::new(testkit::Config::default().devices(2));
@@ -89,13 +61,27 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// There is no NCCL or a version before 2.14, no such device or rank, the ranks do not fit each other, or they have not
-    /// come in time.
+    /// There is no NCCL or a version before 2.14 (2.18 for [`Calls::Direct`]), no such device or rank, the ranks do not fit
+    /// each other, or they have not come in time.
     pub fn init_rank(
         ranks: usize,
         id: &UniqueId,
         rank: usize,
         device: impl DeviceArg,
+        options: &Options,
+    ) -> Result<Self> {
+        let connect = match options.calls {
+            Calls::Polled => Connect::Polled,
+            Calls::Direct => Connect::Split,
+        };
+        Self::join((rank, ranks), id, device, connect, options)
+    }
+
+    fn join(
+        (rank, ranks): (usize, usize),
+        id: &UniqueId,
+        device: impl DeviceArg,
+        connect: Connect,
         options: &Options,
     ) -> Result<Self> {
         if rank >= ranks {
@@ -104,21 +90,41 @@ impl Communicator {
         let identity = *id.as_bytes();
         let handle = Runtime::with_current(|runtime| {
             let device = device.resolve(runtime)?;
-            let new = Newcomer { identity, rank, ranks, device, timeout: options.timeout };
-            Handle::join(runtime, library::find(runtime)?, &new)
+            let new = Newcomer { identity, rank, ranks, device, connect };
+            Handle::join(runtime, library::find(runtime)?, &new, options)
         })?;
         let made = Self(Arc::new(handle));
         if !join_later(&made.0) {
-            made.0.complete("ncclCommInitRankConfig", options.timeout)?;
+            made.0.settle()?;
+            made.0.begin_calls()?;
+            made.0.settle_calls()?;
         }
         Ok(made)
     }
 
-    /// A rank for each of several devices of the process (`ncclCommInitAll`).
+    /// A rank for each of several devices of the process (`ncclCommInitAll`). Calls are [`Calls::Direct`]: no rank is missing.
     ///
     /// # Errors
     /// As [`Self::init_rank`]; a device is named twice, or none is.
     pub fn init_all<D: DeviceArg + Clone>(devices: &[D]) -> Result<Vec<Self>> {
+        Self::init_all_with(devices, &Options::default().with_calls(Calls::Direct))
+    }
+
+    /// As [`Self::init_all`], with options of one's own.
+    ///
+    /// ```
+    /// # let simulated = testkit::SimulatedRuntime::new(testkit::Config::default().devices(2));
+    /// # aten_cuda::nccl::set_library(Some(cuda_sim::nccl()));
+    /// use aten_cuda::nccl::{Communicator, Options};
+    ///
+    /// let few = Options { min_ctas: Some(1), max_ctas: Some(2), ..Options::default() };
+    /// assert_eq!(Communicator::init_all_with(&[0, 1], &few)?[1].rank(), 1);
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::init_all`]; NCCL refuses the options.
+    pub fn init_all_with<D: DeviceArg + Clone>(devices: &[D], options: &Options) -> Result<Vec<Self>> {
         let resolve = |device: &D| Runtime::with_current(|runtime| device.clone().resolve(runtime));
         let devices = devices.iter().map(|device| Ok(resolve(device)?)).collect::<Result<Vec<DeviceIndex>>>()?;
         if devices.is_empty() {
@@ -129,20 +135,81 @@ impl Communicator {
             return Err(NcclError::SharedDevice { device }.into());
         }
         let id = unique_id()?;
-        let join = |(rank, &device)| Self::init_rank(devices.len(), &id, rank, device, &Options::default());
+        // All ranks are in one group, so that connecting them may wait.
+        let connect = if options.calls == Calls::Direct { Connect::Waiting } else { Connect::Polled };
+        let join = |(rank, &device)| Self::join((rank, devices.len()), &id, device, connect, options);
         group(|| devices.iter().enumerate().map(join).collect())
     }
 
-    /// The rank's number (`ncclCommUserRank`).
+    /// Makes communicators of parts of the ranks (`ncclCommSplit`): one for each colour, in which ranks are numbered by their
+    /// keys, those with the same key by their number here. Every rank has to ask; one without a colour gets none. Several
+    /// ranks of one thread ask in a [`group`], and know their new numbers when it has ended. Calls are as this one's.
+    ///
+    /// ```
+    /// # let simulated = testkit::SimulatedRuntime::new(testkit::Config::default().devices(3));
+    /// # aten_cuda::nccl::set_library(Some(cuda_sim::nccl()));
+    /// use aten_cuda::nccl::{self, Communicator, Options};
+    ///
+    /// let all = Communicator::init_all(&[0, 1, 2])?;
+    /// // The first two ranks in the opposite order.
+    /// let split = |rank: usize| all[rank].split((rank < 2).then_some(7), -i32::try_from(rank).unwrap_or(0), &Options::default());
+    /// let parts = nccl::group(|| (0..3).map(split).collect::<aten_cuda::Result<Vec<_>>>())?;
+    /// let seat = |part: &Option<Communicator>| part.as_ref().map(|part| (part.rank(), part.size()));
+    /// assert_eq!(parts.iter().map(seat).collect::<Vec<_>>(), [Some((1, 2)), Some((0, 2)), None]);
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// NCCL is older than 2.18, or refuses the options; the communicator has ended or failed; ranks have not asked in time.
+    pub fn split(&self, color: Option<u16>, key: i32, options: &Options) -> Result<Option<Self>> {
+        let made = self.derive(Derived::Split(color.map(i32::from), key), options)?;
+        Ok(color.map(|_| made))
+    }
+
+    /// A communicator of all ranks but some, which may have gone (`ncclCommShrink`). All others have to ask for the same; with
+    /// `aborts` work under way is ended first, as it is where a rank has failed. Otherwise as [`Self::split`].
+    ///
+    /// ```
+    /// # let simulated = testkit::SimulatedRuntime::new(testkit::Config::default().devices(3));
+    /// # aten_cuda::nccl::set_library(Some(cuda_sim::nccl()));
+    /// use aten_cuda::nccl::{self, Communicator, Options};
+    ///
+    /// let all = Communicator::init_all(&[0, 1, 2])?;
+    /// let shrink = |rank: usize| all[rank].shrink(&[1], false, &Options::default());
+    /// let left = nccl::group(|| [0, 2].into_iter().map(shrink).collect::<aten_cuda::Result<Vec<_>>>())?;
+    /// assert_eq!((left[1].rank(), left[1].size(), left[1].device()), (1, 2, 2));
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::split`], for NCCL before 2.27; no such rank, none at all, or this one.
+    pub fn shrink(&self, without: &[usize], aborts: bool, options: &Options) -> Result<Self> {
+        let ranks = self.size();
+        if let Some(&rank) = without.iter().find(|&&rank| rank >= ranks) {
+            return Err(NcclError::Rank { name: "excluded rank", rank, ranks }.into());
+        }
+        let list = without.iter().map(|&rank| i32::try_from(rank).unwrap_or(i32::MAX)).collect();
+        self.derive(Derived::Shrunk(list, aborts), options)
+    }
+
+    fn derive(&self, mut derived: Derived, options: &Options) -> Result<Self> {
+        let made = Self(Arc::new(self.0.derive(&mut derived, options)?));
+        if !join_later(&made.0) {
+            made.0.settle()?;
+        }
+        Ok(made)
+    }
+
+    /// The rank's number (`ncclCommUserRank`). That of one which is split off in a group is known when the group has ended.
     #[must_use]
     pub fn rank(&self) -> usize {
-        self.0.rank
+        self.0.rank()
     }
 
     /// How many ranks there are (`ncclCommCount`).
     #[must_use]
     pub fn size(&self) -> usize {
-        self.0.ranks
+        self.0.ranks()
     }
 
     /// The rank's device (`ncclCommCuDevice`).
@@ -266,7 +333,8 @@ impl Communicator {
     /// results are not to be used. Other ranks find out, or run out of time. Nothing happens where it has ended already.
     ///
     /// # Errors
-    /// NCCL's error; another thread is in a group with it and does not leave that.
+    /// NCCL's error; another thread is in a group with it and does not leave that. A direct call that waits is interrupted
+    /// after a second; where all ranks are of [`Self::init_all`] that needs NCCL 2.28.
     pub fn abort(&self) -> Result<()> {
         self.0.abort()
     }

@@ -31,15 +31,11 @@ impl Cache {
         drop(gone);
     }
 
-    /// The communicators of a list of devices. Those that have failed say so once and are forgotten.
+    /// The communicators of a list of devices. Those that have failed say so when they are called, and are forgotten then.
     fn get(&self, devices: &[DeviceIndex]) -> Result<Vec<Communicator>> {
         let known = self.all().get(devices).cloned();
         if let Some(known) = known {
-            let standing = known.iter().try_for_each(Communicator::async_error);
-            if standing.is_err() {
-                self.forget(devices);
-            }
-            return standing.map(|()| known);
+            return Ok(known);
         }
         let made = Communicator::init_all(devices)?;
         self.all().insert(devices.to_vec(), made.clone());

@@ -80,8 +80,12 @@ impl Group {
         self.close(is_whole)
     }
 
-    /// Ends the group. Where it is not whole, ranks may have been left out, and nobody waits for them to join.
+    /// Ends the group. Where it is not whole, ranks may have been left out, and nobody waits for them to join; NCCL neither.
     fn close(&self, is_whole: bool) -> Result<()> {
+        let waits = |open: &mut Open| open.joining.iter().any(|handle| handle.connects_by_waiting());
+        if !is_whole && OPEN.with_borrow_mut(waits) {
+            library::spoil_group(&self.library);
+        }
         let ended = library::end_group(&self.library);
         let whole = OPEN.with_borrow_mut(|open| {
             open.depth -= 1;
@@ -90,10 +94,22 @@ impl Group {
         let Some(open) = whole else { return ended.map(drop) };
         open.handles.iter().for_each(|handle| handle.leave_group());
         if ended? {
-            let joining = open.joining.iter().filter(|_| is_whole);
-            joining.chain(&open.handles).try_for_each(|handle| handle.complete("ncclGroupEnd", handle.timeout))?;
+            open.handles.iter().try_for_each(|handle| handle.complete("ncclGroupEnd", handle.timeout))?;
         }
-        Ok(())
+        if is_whole { self.settle(&open.joining) } else { Ok(()) }
+    }
+
+    /// Waits until ranks have joined. What calls go to is split off by all of them at once.
+    fn settle(&self, joining: &[Arc<Handle>]) -> Result<()> {
+        if joining.is_empty() {
+            return Ok(());
+        }
+        joining.iter().try_for_each(|handle| handle.settle())?;
+        library::begin_group(&self.library)?;
+        let begun = joining.iter().try_for_each(|handle| handle.begin_calls());
+        let ended = library::end_group(&self.library);
+        begun.and(ended)?;
+        joining.iter().try_for_each(|handle| handle.settle_calls())
     }
 }
 

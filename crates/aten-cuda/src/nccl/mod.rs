@@ -1,13 +1,14 @@
 //! Collectives by NCCL: of the devices of a process (`torch.cuda.nccl`), and of ranks in several processes.
 //!
-//! Reading order: this file, `communicator` (a rank and what it is asked for), `group` (calls that begin together),
+//! Reading order: this file, `options`, `communicator` (a rank and what it is asked for), `group` (calls that begin together),
 //! `devices` (torch's functions over the devices of one process), `asked` (what is checked), `library` (NCCL and its calls),
 //! `memory` (memory of NCCL, and buffers that it registers).
 //!
 //! NCCL is found when it is first asked for: by `CUDA_SYS_LIBNCCL`, beside the driver that was chosen, by its soname or in
 //! the folder of its Python package. Nothing else needs it.
 //!
-//! **Invariants:** no call waits for other ranks without an end. Nothing that NCCL says is lost: an error has the call, the
+//! **Invariants:** no call waits for other ranks without an end, unless the program asks for direct calls, which another
+//! thread can interrupt. Nothing that NCCL says is lost: an error has the call, the
 //! code and NCCL's last error. Tensors are checked before NCCL sees them.
 
 mod asked;
@@ -17,6 +18,7 @@ mod group;
 mod library;
 mod looks;
 mod memory;
+mod options;
 
 use std::fmt;
 
@@ -26,10 +28,11 @@ use cuda_sys::Nccl;
 use crate::base::error::Result;
 use crate::tensor::Tensor;
 
-pub use communicator::{Communicator, Options};
+pub use communicator::Communicator;
 pub use devices::{Using, all_gather, all_reduce, broadcast, reduce, reduce_scatter};
 pub use group::group;
 pub use memory::{Memory, Registration};
+pub use options::{Calls, CtaPolicy, Options};
 
 /// What elements are combined by (`ncclRedOp_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,12 +49,46 @@ pub enum ReduceOp {
     Max,
     /// The sum, divided by the number of ranks. Not of booleans.
     Avg,
+    /// The sum of what each rank has multiplied by its own factor (`ncclRedOpCreatePreMulSum`); of floating-point numbers
+    /// alone. Torch's `_make_nccl_premul_sum`.
+    PreMulSum(Factor),
+}
+
+/// What a rank multiplies its elements by; equal where the bits are.
+///
+/// ```
+/// use aten_cuda::nccl::{Factor, ReduceOp};
+///
+/// assert_eq!(ReduceOp::premul_sum(0.5), ReduceOp::PreMulSum(Factor::from(0.5)));
+/// assert_eq!(Factor::from(0.25).value(), 0.25);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Factor(u64);
+
+impl From<f64> for Factor {
+    fn from(value: f64) -> Self {
+        Self(value.to_bits())
+    }
+}
+
+impl Factor {
+    /// The number.
+    #[must_use]
+    pub fn value(self) -> f64 {
+        f64::from_bits(self.0)
+    }
 }
 
 /// The sum, as torch names it (`torch.cuda.nccl.SUM`).
 pub const SUM: ReduceOp = ReduceOp::Sum;
 
 impl ReduceOp {
+    /// The sum of what each rank has multiplied by its factor.
+    #[must_use]
+    pub fn premul_sum(factor: f64) -> Self {
+        Self::PreMulSum(Factor::from(factor))
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
@@ -59,6 +96,7 @@ impl ReduceOp {
             Self::Min => "min",
             Self::Max => "max",
             Self::Avg => "avg",
+            Self::PreMulSum(_) => "premul_sum",
         }
     }
 }

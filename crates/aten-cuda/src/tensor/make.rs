@@ -141,13 +141,13 @@ impl Tensor {
     /// # Errors
     /// A size or a stride is negative, or the view is not inside the storage.
     pub fn from_storage(storage: Storage, dtype: DType, sizes: &[i64], strides: &[i64], offset: i64) -> Result<Self> {
-        check_inside(&storage, dtype, sizes, strides, offset)?;
+        check_inside(storage.nbytes(), dtype, sizes, strides, offset)?;
         Ok(Self::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), offset))
     }
 }
 
-/// Checks that a view is inside its storage.
-pub(crate) fn check_inside(storage: &Storage, dtype: DType, sizes: &[i64], strides: &[i64], offset: i64) -> Result<()> {
+/// Checks that a view is inside its storage, which has so many bytes.
+pub(crate) fn check_inside(available: usize, dtype: DType, sizes: &[i64], strides: &[i64], offset: i64) -> Result<()> {
     if sizes.len() != strides.len() {
         let (sizes, strides) = (sizes.len(), strides.len());
         let text = format!("mismatch in length of strides and shape: {strides} strides for {sizes} sizes");
@@ -169,14 +169,14 @@ pub(crate) fn check_inside(storage: &Storage, dtype: DType, sizes: &[i64], strid
     };
     let bytes = end.and_then(|end| end.checked_mul(i64::try_from(itemsize).ok()?));
     match bytes {
-        Some(bytes) if usize::try_from(bytes).is_ok_and(|bytes| bytes <= storage.nbytes()) => Ok(()),
+        Some(bytes) if usize::try_from(bytes).is_ok_and(|bytes| bytes <= available) => Ok(()),
         _ => Err(TensorError::OutOfStorage {
             sizes: sizes.to_vec(),
             strides: strides.to_vec(),
             offset,
             itemsize,
             required: bytes.unwrap_or(i64::MAX),
-            available: storage.nbytes(),
+            available,
         }
         .into()),
     }

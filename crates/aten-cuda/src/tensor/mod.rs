@@ -16,7 +16,7 @@ mod view;
 use c10_core::{Arg, Device, DeviceType, MemoryAccess};
 
 pub(crate) use context::Context;
-pub(crate) use make::{empty_strided, scalar_bytes, storage_like, storage_of};
+pub(crate) use make::{check_inside, empty_strided, scalar_bytes, storage_like, storage_of};
 pub use place::{Destination, ToDevice};
 pub(crate) use read::{Places, read_complex, scalar_of};
 pub(crate) use signs::Signs;

@@ -13,7 +13,7 @@ impl Tensor {
     /// A size or a stride is negative, or the view is not inside the storage.
     pub fn as_strided(&self, sizes: &[i64], strides: &[i64], offset: Option<i64>) -> Result<Self> {
         let offset = offset.unwrap_or(self.storage_offset());
-        check_inside(self.storage(), self.dtype(), sizes, strides, offset)?;
+        check_inside(self.storage().nbytes(), self.dtype(), sizes, strides, offset)?;
         Ok(self.with_layout(Dims::from_slice(sizes), Dims::from_slice(strides), offset))
     }
 

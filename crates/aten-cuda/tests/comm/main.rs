@@ -1,6 +1,7 @@
 //! Tensors between simulated devices of one process: each rule of `torch.cuda.comm` in a test of its own, on devices that
 //! reach each other's memory and on devices that do not.
 
+mod links;
 mod order;
 
 use aten_cuda::comm::{self, BUFFER_SIZE, Route};

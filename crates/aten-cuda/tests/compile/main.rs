@@ -93,6 +93,37 @@ fn rows_are_fused_with_what_stands_before_and_after() {
     assert_eq!(report.kernels.len(), 1, "{report:?}");
 }
 
+/// Rows that are written out, in several types, with one and with two lanes for a thread.
+#[test]
+fn rows_that_fill_their_lanes_have_the_bits_of_the_functions() {
+    let _simulated = testkit::simulated_runtime();
+    let chained: Function = |x| Ok(vec![x[0].mul(1.7)?.add(&x[1])?.softmax(-1, None)?]);
+    let logarithm: Function = |x| Ok(vec![x[0].sub(&x[1])?.log_softmax(-1, None)?, x[0].sub(&x[1])?]);
+    let scaled: Function = |x| Ok(vec![x[0].mul(&x[2])?.softmax(-1, None)?.add(&x[0])?.mul(&x[2])?]);
+    let norm: Function = |x| Ok(vec![x[0].mul(2)?.layer_norm(x[1].sizes(), Some(&x[1]), None, 1e-5)?.gelu()?]);
+    let cases = [
+        (chained, DType::BF16, 4096, 256),
+        (logarithm, DType::F16, 4096, 256),
+        (scaled, DType::F32, 2048, 128),
+        (norm, DType::F32, 5120, 256),
+        (norm, DType::F64, 1024, 128),
+    ];
+    for (function, dtype, columns, threads) in cases {
+        let made =
+            [vec![2, columns], vec![columns], vec![2, 1]].map(|sizes| numbers(&sizes, 5).to_dtype(dtype).unwrap());
+        let inputs: Vec<&Tensor> = made.iter().collect();
+        let texts = aten_cuda::kernel_texts(|| {
+            same(function, &inputs);
+            Ok(())
+        });
+        let texts: Vec<String> = texts.unwrap().into_iter().map(|text| text.text).collect();
+        let bound = format!(".maxntid {threads}, 1, 1");
+        let is_whole = |text: &&String| !text.contains("nounroll") && text.contains(&bound);
+        let found = texts.iter().filter(|text| text.contains("entry compiled_rows")).filter(is_whole).count();
+        assert_eq!(found, 1, "{dtype:?} {texts:?}");
+    }
+}
+
 #[test]
 fn launches_of_split_rows_are_kept_ready() {
     let _simulated = testkit::simulated_runtime();

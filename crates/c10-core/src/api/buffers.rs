@@ -66,6 +66,11 @@ impl DeviceMemory {
         self.stream.device
     }
 
+    /// What another process has sent it as, where it is received.
+    pub(crate) fn received(&self) -> Option<&Arc<Received>> {
+        self.received.as_ref()
+    }
+
     /// Whether it is somebody else's, perhaps another process's.
     pub(crate) fn is_received(&self) -> bool {
         self.received.is_some() || self.borrowed
@@ -182,6 +187,16 @@ impl DeviceBuffer {
         Self { runtime: runtime.clone(), memory: Arc::new(memory) }
     }
 
+    /// One more handle of memory.
+    pub(crate) fn one_more(runtime: &Runtime, memory: Arc<DeviceMemory>) -> Self {
+        Self { runtime: runtime.clone(), memory }
+    }
+
+    /// What the handle refers to.
+    pub(crate) fn memory(&self) -> &Arc<DeviceMemory> {
+        &self.memory
+    }
+
     /// Bytes of the buffer.
     #[must_use]
     #[inline]
@@ -233,12 +248,16 @@ impl DeviceBuffer {
     /// Describes the memory for another process; torch's `_share_cuda_`. The other process opens it with
     /// [`crate::Ipc::open`]. This process keeps the memory until the other one has dropped it
     /// ([`crate::Ipc::collect`]). Work that is queued on the current stream of the buffer's device now runs before the
-    /// work of the other process. Memory in pages (expandable segments, the elastic backend) costs this process an open
-    /// file for each page of 2 or 20 MiB as long as it is shared.
+    /// work of the other process. With 1000 sharings in use, each further one waits here for that stream instead, as in torch.
+    /// Memory in pages (expandable segments, the elastic backend) costs this process an open file for each page of 2 or 20 MiB
+    /// as long as it is shared.
+    ///
+    /// Memory that another process has shared may be shared on, also with the process that it came from; the receiver then
+    /// depends on this process only until it has opened the memory.
     ///
     /// # Errors
     /// The memory is in pages that cannot be exported ([`crate::IpcError::ElasticPages`],
-    /// [`crate::IpcError::ExpandableSegment`]) or belongs to another process, the current stream captures, the file that
+    /// [`crate::IpcError::ExpandableSegment`]) or another library's, the current stream captures, the file that
     /// tells who uses the memory cannot be made, or the driver's error.
     pub fn share(&self) -> Result<SharedBuffer> {
         self.runtime.ipc().send(&self.memory)

@@ -5,285 +5,51 @@
 //! done before the receiver's current stream goes on. The driver shares whole allocations of its own, so the handle is
 //! that of the segment, and the buffer's place in the segment is sent beside it. Memory in pages, those of expandable segments
 //! and of the elastic backend, is shared page by page: the receiver takes over a file descriptor of each from the sender's
-//! process, and maps those that the buffer lies in.
+//! process, or asks for it on the sender's socket, and maps those that the buffer lies in.
 //!
 //! **Invariants:** the sender keeps the memory until a receiver has opened it and all receivers have dropped it or ended,
 //! even where the sender's own buffers are dropped before. The sender looks whether that is so when it is asked to
 //! ([`crate::Ipc::collect`]), when it shares more, and when it runs out of memory. A segment is mapped once for a process
-//! and device, as long as a buffer of it is there. Dropping a received buffer never blocks: when the streams that used it
-//! have passed the work queued until then, its mapping is closed, and after that the sender can see it.
+//! and device, as long as a buffer of it is there, and memory that comes twice is the same buffer. Dropping a received buffer
+//! never blocks: when the streams that used it have passed the work queued until then, its mapping is closed, and after that
+//! the sender can see it.
+
+mod handle;
+mod received;
 
 use std::any::Any;
-use std::collections::BTreeSet;
-use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use handle::SharedBuffer;
+pub(crate) use received::Received;
 
 use crate::api::buffers::{DeviceBuffer, DeviceMemory};
-use crate::base::device::{Device, DeviceIndex};
+use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, IpcError, Result};
-use crate::base::handles::StreamRef;
-use crate::base::process;
-use crate::driver::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, IpcHandle, take_descriptors};
-use crate::runtime::{Runtime, Started, WeakRuntime};
-use crate::state::captures::KeptId;
+use crate::base::handles::{EventHandle, StreamRef};
+use crate::driver::{Driver, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, IpcHandle, ProcessName, take_descriptors};
+use crate::runtime::{Runtime, Started};
 use crate::state::deferred_destroy::DriverObject;
-use crate::state::ipc::{ReceiverLock, SenderFile};
-
-/// A description of device memory for another process; made by [`crate::DeviceBuffer::share`].
-///
-/// ```
-/// # let simulated = testkit::simulated_runtime();
-/// use c10_core::{DeviceBuffer, SharedBuffer};
-///
-/// let buffer = DeviceBuffer::new(1000, None)?;
-/// let bytes = buffer.share()?.to_bytes(); // For a pipe to the other process.
-/// assert_eq!(SharedBuffer::from_bytes(&bytes)?.len(), 1000);
-/// # Ok::<(), c10_core::Error>(())
-/// ```
-#[derive(Clone, PartialEq, Eq)]
-pub struct SharedBuffer {
-    device: DeviceIndex,
-    len: u64,
-    /// `None` for a buffer without bytes.
-    place: Option<Place>,
-}
-
-/// Where shared memory is.
-#[derive(Clone, PartialEq, Eq)]
-struct Place {
-    source: Source,
-    /// Where the memory begins in what is mapped.
-    offset: u64,
-    /// Recorded behind the sender's work.
-    event: IpcHandle,
-    /// The file that receivers lock.
-    users: PathBuf,
-}
-
-/// What a receiver maps.
-#[derive(Clone, PartialEq, Eq)]
-enum Source {
-    /// An allocation of the driver.
-    Segment(IpcHandle),
-    /// Neighbouring pages.
-    Pages {
-        /// The process that has their descriptors.
-        process: u32,
-        descriptors: Vec<i32>,
-        /// Bytes of each.
-        page: u64,
-    },
-}
-
-/// First byte of a shared buffer as bytes.
-const VERSION: u8 = 2;
-/// The same of one that is in pages.
-const VERSION_OF_PAGES: u8 = 3;
-
-/// As the bytes of [`SharedBuffer::to_bytes`].
-#[cfg(feature = "serde")]
-impl serde::Serialize for SharedBuffer {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serde::Serialize::serialize(&self.to_bytes(), serializer)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for SharedBuffer {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let bytes = <Vec<u8> as serde::Deserialize>::deserialize(deserializer)?;
-        Self::from_bytes(&bytes).map_err(serde::de::Error::custom)
-    }
-}
-
-impl SharedBuffer {
-    /// Bytes of the memory.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        usize::try_from(self.len).unwrap_or(usize::MAX)
-    }
-
-    /// Whether the memory has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Number of the device in the process that shares it.
-    #[must_use]
-    pub fn device_index(&self) -> DeviceIndex {
-        self.device
-    }
-
-    /// The same as bytes, for a pipe or a file.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let in_pages = self.place.as_ref().is_some_and(|place| matches!(place.source, Source::Pages { .. }));
-        let mut bytes = vec![if in_pages { VERSION_OF_PAGES } else { VERSION }];
-        bytes.extend(self.device.to_le_bytes());
-        bytes.extend(self.len.to_le_bytes());
-        if let Some(place) = &self.place {
-            bytes.extend(place.offset.to_le_bytes());
-            match &place.source {
-                Source::Segment(segment) => bytes.extend(segment),
-                Source::Pages { process, descriptors, page } => {
-                    bytes.extend(process.to_le_bytes());
-                    bytes.extend(page.to_le_bytes());
-                    bytes.extend((descriptors.len() as u64).to_le_bytes());
-                    bytes.extend(descriptors.iter().flat_map(|descriptor| descriptor.to_le_bytes()));
-                }
-            }
-            bytes.extend(place.event);
-            bytes.extend(place.users.as_os_str().as_bytes());
-        }
-        bytes
-    }
-
-    /// Reads what [`Self::to_bytes`] wrote.
-    ///
-    /// # Errors
-    /// [`crate::IpcError::InvalidBytes`] for any other bytes.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        Self::read(bytes).ok_or(Error::Ipc(IpcError::InvalidBytes))
-    }
-
-    fn read(mut bytes: &[u8]) -> Option<Self> {
-        let [version] = take::<1>(&mut bytes)?;
-        if ![VERSION, VERSION_OF_PAGES].contains(&version) {
-            return None;
-        }
-        let device = DeviceIndex(i32::from_le_bytes(take(&mut bytes)?));
-        let len = u64::from_le_bytes(take(&mut bytes)?);
-        if len == 0 {
-            return (version == VERSION && bytes.is_empty()).then_some(Self { device, len, place: None });
-        }
-        let offset = u64::from_le_bytes(take(&mut bytes)?);
-        let end = offset.checked_add(len)?;
-        let source =
-            if version == VERSION { Source::Segment(take(&mut bytes)?) } else { Source::read_pages(&mut bytes, end)? };
-        let event = take(&mut bytes)?;
-        let users = PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
-        Some(Self { device, len, place: Some(Place { source, offset, event, users }) })
-    }
-}
-
-impl Source {
-    /// Pages that memory up to a place ends in the last of.
-    fn read_pages(bytes: &mut &[u8], end: u64) -> Option<Self> {
-        let process = u32::from_le_bytes(take(bytes)?);
-        let page = u64::from_le_bytes(take(bytes)?);
-        let count = u64::from_le_bytes(take(bytes)?);
-        let is_right = page > 0 && count == end.div_ceil(page) && count.checked_mul(page).is_some();
-        if !is_right || count > bytes.len() as u64 / 4 {
-            return None;
-        }
-        let descriptors: Option<Vec<i32>> = (0..count).map(|_| take(bytes).map(i32::from_le_bytes)).collect();
-        Some(Self::Pages { process, descriptors: descriptors?, page })
-    }
-}
-
-impl fmt::Debug for SharedBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedBuffer {{ {} bytes of the sender's {} }}", self.len, Device::cuda(self.device))
-    }
-}
-
-/// Takes the first bytes.
-fn take<const COUNT: usize>(bytes: &mut &[u8]) -> Option<[u8; COUNT]> {
-    let (first, rest) = bytes.split_first_chunk()?;
-    *bytes = rest;
-    Some(*first)
-}
-
-/// Memory of another process, mapped here, for one buffer.
-#[derive(Debug)]
-struct Mapping {
-    home: WeakRuntime,
-    device: DeviceIndex,
-    mapped: Mapped,
-}
-
-#[derive(Debug)]
-enum Mapped {
-    Segment(IpcHandle),
-    /// Pages, by their first address.
-    Pages(u64),
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        if process::in_bad_fork() {
-            return;
-        }
-        // Without the runtime the mapping is gone already. What fails is tried again later.
-        if let Some(runtime) = Runtime::upgrade(&self.home)
-            && let Ok(ready) = runtime.ready()
-        {
-            match self.mapped {
-                Mapped::Segment(segment) => ready.ipc.close(&ready.api, &ready.deferred, (self.device, segment)),
-                Mapped::Pages(base) => ready.ipc.close_pages(&ready.api, &ready.deferred, base),
-            }
-        }
-    }
-}
-
-/// What a buffer holds whose memory is somebody else's: a mapping of another process's, which is closed before the lock is
-/// released, or whatever keeps memory of another library.
-pub(crate) struct Received {
-    _held: Box<dyn Any + Send + Sync>,
-    /// Streams with work that may still use it.
-    used: Mutex<BTreeSet<StreamRef>>,
-}
-
-impl fmt::Debug for Received {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Received").field("used", &self.used).finish_non_exhaustive()
-    }
-}
-
-impl Received {
-    /// Holds something until the work that uses the memory is done.
-    pub(crate) fn new(held: Box<dyn Any + Send + Sync>) -> Self {
-        Self { _held: held, used: Mutex::default() }
-    }
-
-    /// Notes work on a stream.
-    pub(crate) fn use_on(&self, stream: StreamRef) {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(stream);
-    }
-
-    /// Lets go of what is held when the work that uses the memory is done.
-    pub(crate) fn discard(self: Arc<Self>, ready: &Started) {
-        let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
-        // Without it no event can be recorded now; that is tried again later.
-        let _relaxed = ready.relaxed();
-        for stream in used {
-            match ready.api.stream_capture_id(stream) {
-                Ok(Some(capture)) => ready.captures.keep(capture, KeptId::of(&self), || self.clone()),
-                Ok(None) | Err(_) => {
-                    let _ = ready.holds.hold(&ready.api, stream, self.clone());
-                }
-            }
-        }
-        drop(self);
-        ready.holds.sweep(&ready.api);
-    }
-}
+use crate::state::ipc::{ReceiverLock, Sent, SlotName, fetch_descriptors, is_own};
+use handle::{Place, Source};
+use received::{Mapped, Mapping};
 
 /// What a runtime shares with other processes; made by [`Runtime::ipc`].
 ///
 /// ```
 /// # let simulated = testkit::simulated_runtime();
-/// use c10_core::{DeviceBuffer, Error, IpcError, Runtime};
+/// use c10_core::{DeviceBuffer, Runtime};
 ///
-/// let (runtime, shared) = (Runtime::current(), DeviceBuffer::new(1000, None)?.share()?);
+/// let runtime = Runtime::current();
+/// let shared = DeviceBuffer::new(1000, None)?.share()?;
 /// assert_eq!(runtime.memory().stats(0)?["allocated_bytes.all.current"], 1024, "kept for the other process");
-/// assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
+/// let back = runtime.ipc().open(&shared)?; // The process that has shared it gets the same memory.
+/// drop(back);
 /// runtime.ipc().collect()?;
+/// assert_eq!(runtime.memory().stats(0)?["allocated_bytes.all.current"], 0);
 /// # Ok::<(), c10_core::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -302,60 +68,93 @@ impl Ipc<'_> {
     /// Describes memory for another process, and keeps it until that process has dropped it.
     pub(crate) fn send(self, memory: &Arc<DeviceMemory>) -> Result<SharedBuffer> {
         let ready = self.0.ready()?;
-        let device = memory.device();
-        ready.ipc.collect(&ready.api, &ready.deferred);
-        if memory.is_received() {
+        let (device, len) = (memory.device(), memory.len() as u64);
+        ready.ipc.sendings.collect_sometimes(&ready.api, &ready.deferred);
+        let before = memory.received().and_then(|received| received.place());
+        if memory.is_received() && before.is_none() {
             return Err(Error::Ipc(IpcError::SharedTwice));
         }
-        let (address, len) = (memory.address(), memory.len() as u64);
         if len == 0 {
             return Ok(SharedBuffer { device, len, place: None });
         }
         let _relaxed = ready.relaxed()?;
         let stream = self.stream_for_sharing(ready, device)?;
-        let (source, base, descriptors) = export(ready, device, address, len)?;
-        let users = SenderFile::new()?;
-        let event = ready.api.event_create_with_flags(device, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)?;
-        let recorded = ready.api.event_record_with_flags(event, stream, 0);
-        let named = recorded.and_then(|()| ready.api.ipc_event_handle(device, event));
-        let event_name = named.inspect_err(|_| {
-            let _ = ready.destroy(DriverObject::Event(event));
-        })?;
-        let place = Place { source, offset: address - base, event: event_name, users: users.path().to_owned() };
-        ready.ipc.add_sent(users, event, memory.clone(), descriptors);
+        let kept: Arc<dyn Any + Send + Sync> = memory.clone();
+        let (mut place, descriptors) = match before {
+            Some(before) => (before.clone(), Arc::default()),
+            None => describe(ready, memory, &kept)?,
+        };
+        let slot = ready.ipc.sendings.slot()?;
+        // The process that has allocated the memory counts receivers first, whoever shares it on.
+        place.slots.truncate(1);
+        place.slots.push(slot.name());
+        let recorded = record(ready, stream)?;
+        place.event = recorded.map(|(_, name)| name);
+        let event = recorded.map(|(event, _)| event);
+        ready.ipc.sendings.add(Sent { slot, event, memory: kept, identity: place.identity, descriptors });
         Ok(SharedBuffer { device, len, place: Some(place) })
     }
 
     /// Opens memory that another process has shared. The current stream of the device waits here for the work that was
-    /// queued there. The sender expects one opening; more are allowed as long as the first is open.
+    /// queued there. The sender expects one opening; more are allowed as long as the first is open. Memory that this process
+    /// has already, because it has shared it itself or has received it before, is the same memory.
     ///
     /// # Errors
-    /// [`crate::IpcError::OwnMemory`] where this process has shared it; [`crate::IpcError::Released`] where all
-    /// receivers, or the sender, have dropped the memory; [`crate::IpcError::Descriptors`] where the memory is in pages and
-    /// this process may not take over descriptors of the sender's; the device does not exist, the current stream captures,
+    /// [`crate::IpcError::OwnMemory`] where another runtime of this process has shared it; [`crate::IpcError::Released`] where
+    /// all receivers, or the sender, have dropped the memory; [`crate::IpcError::Descriptors`] where the memory is in pages
+    /// and this process can have no descriptors of them; the device does not exist, the current stream captures,
     /// or the driver's error.
     pub fn open(self, shared: &SharedBuffer) -> Result<DeviceBuffer> {
-        let device = shared.device;
-        let ready = self.0.check_device(device)?;
-        let stream = self.stream_for_sharing(ready, device)?;
         let Some(place) = &shared.place else {
+            let device = shared.device;
+            let ready = self.0.check_device(device)?;
+            self.stream_for_sharing(ready, device)?;
             return self.0.memory().buffer(0, &self.0.streams().current(device)?);
         };
-        let lock = ReceiverLock::new(&place.users)?;
-        let (mapping, address) = self.map_shared(ready, stream, place, shared.len)?;
-        lock.confirm()?;
-        let received = Received::new(Box::new((mapping, lock)));
-        Ok(DeviceBuffer::of(self.0, address, shared.len(), stream, Some(Arc::new(received))))
+        let device = device_here(self.0.ready()?, shared.device, place)?;
+        let ready = self.0.check_device(device)?;
+        let stream = self.stream_for_sharing(ready, device)?;
+        let _relaxed = ready.relaxed()?;
+        if let Some(own) = own_memory(ready, stream, place)? {
+            return self.one_more(own, shared.len);
+        }
+        let mut locks = lock_all(&place.slots)?;
+        let name = (place.slots[0].path.clone(), place.identity, device);
+        if let Some(there) = ready.ipc.received(&name) {
+            wait_for(ready, stream, place.event).map_err(|error| why_not_opened(&locks, error))?;
+            locks.iter_mut().try_for_each(ReceiverLock::confirm)?;
+            let buffer = self.one_more(there, shared.len)?;
+            buffer.memory().received().into_iter().for_each(|received| received.use_on(stream));
+            let_go_behind(ready, stream, locks);
+            return Ok(buffer);
+        }
+        let mapped = self.map_shared(ready, stream, place, shared.len);
+        let (mapping, address) = mapped.map_err(|error| why_not_opened(&locks, error))?;
+        locks.iter_mut().try_for_each(ReceiverLock::confirm)?;
+        let received = Received::of_process(Box::new((mapping, locks)), place.clone());
+        // The sender's event must stay until the stream has passed it.
+        received.use_on(stream);
+        let buffer = DeviceBuffer::of(self.0, address, shared.len(), stream, Some(Arc::new(received)));
+        let memory: Arc<dyn Any + Send + Sync> = buffer.memory().clone();
+        ready.ipc.add_received(name, &memory);
+        Ok(buffer)
+    }
+
+    /// A buffer of memory that is here already.
+    fn one_more(self, memory: Arc<dyn Any + Send + Sync>, len: u64) -> Result<DeviceBuffer> {
+        match memory.downcast::<DeviceMemory>() {
+            Ok(memory) if memory.bytes() == len => Ok(DeviceBuffer::one_more(self.0, memory)),
+            _ => Err(Error::Ipc(IpcError::InvalidBytes)),
+        }
     }
 
     /// Maps the memory and makes the stream wait for the sender's work. Returns the mapping, and the address of the memory.
     fn map_shared(self, ready: &Started, stream: StreamRef, place: &Place, len: u64) -> Result<(Mapping, u64)> {
-        let _relaxed = ready.relaxed()?;
         let device = stream.device;
         let (base, mapped) = match &place.source {
             Source::Segment(segment) => (ready.ipc.open(&ready.api, device, *segment)?, Mapped::Segment(*segment)),
             Source::Pages { process, descriptors, page } => {
-                let taken = take_descriptors(*process, descriptors).map_err(why_not_taken)?;
+                let taken = pages_of(process, descriptors, &place.slots[0])?;
                 let base = ready.ipc.open_pages(&ready.api, &ready.deferred, device, *page, taken)?;
                 (base, Mapped::Pages(base))
             }
@@ -371,11 +170,7 @@ impl Ipc<'_> {
         {
             return Err(Error::Ipc(IpcError::InvalidBytes));
         }
-        let event = ready.api.ipc_open_event(stream.device, &place.event)?;
-        let waits = ready.api.stream_wait_event(stream, event, 0);
-        // An event that cannot be destroyed now is destroyed later; the stream waits all the same.
-        let _ = ready.destroy(DriverObject::Event(event));
-        waits.map(|()| (mapping, address))
+        wait_for(ready, stream, place.event).map(|()| (mapping, address))
     }
 
     /// The current stream of a device, which must not capture: other processes wait for what is queued now.
@@ -387,38 +182,175 @@ impl Ipc<'_> {
         }
     }
 
+    /// Says that shared memory will not be opened: by the process that was to receive it, or by the sender, for example
+    /// because the receiver has ended before it has read the description; torch's `_release_ipc_counter`. The sender then
+    /// keeps the memory only for receivers that have opened it.
+    ///
+    /// ```
+    /// # let simulated = testkit::simulated_runtime();
+    /// use c10_core::{DeviceBuffer, Runtime};
+    ///
+    /// let runtime = Runtime::current();
+    /// let shared = DeviceBuffer::new(1000, None)?.share()?;
+    /// runtime.ipc().release(&shared)?;
+    /// runtime.ipc().collect()?;
+    /// assert_eq!(runtime.memory().stats(0)?["allocated_bytes.all.current"], 0);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::IpcError::Released`] where the sender does not keep the memory any more; the runtime cannot start; the file
+    /// that tells who uses the memory cannot be written.
+    #[doc(alias = "_release_ipc_counter")]
+    pub fn release(self, shared: &SharedBuffer) -> Result<()> {
+        let ready = self.0.ready()?;
+        let Some(slot) = shared.place.as_ref().and_then(|place| place.slots.last()) else { return Ok(()) };
+        if is_own(&slot.path) {
+            let is_known = ready.ipc.sendings.withdraw(slot)?;
+            return if is_known { Ok(()) } else { Err(Error::Ipc(IpcError::Released)) };
+        }
+        ReceiverLock::new(slot)?.confirm()
+    }
+
     /// Frees shared memory that no other process uses any more; torch's `ipc_collect`. A receiver that has ended
-    /// without dropping the memory, for example because it was killed, does not use it any more. Sharing does this too.
+    /// without dropping the memory, for example because it was killed, does not use it any more. Sharing does this too,
+    /// with many sharings in use now and then. Where nothing is shared any more, the file that counts receivers is closed.
     ///
     /// # Errors
     /// The runtime cannot start.
     pub fn collect(self) -> Result<()> {
         let ready = self.0.ready()?;
         ready.sweep();
-        ready.ipc.collect(&ready.api, &ready.deferred);
+        ready.ipc.sendings.collect(&ready.api, &ready.deferred);
+        ready.ipc.sendings.close_if_idle();
         Ok(())
     }
 }
 
-/// What a receiver maps for memory, where that begins, and the descriptors that it takes over.
-fn export(ready: &Started, device: DeviceIndex, address: u64, len: u64) -> Result<(Source, u64, Vec<OwnedFd>)> {
+/// Describes memory of this runtime, but for the event. The same memory is described by the same descriptors.
+fn describe(
+    ready: &Started,
+    memory: &DeviceMemory,
+    kept: &Arc<dyn Any + Send + Sync>,
+) -> Result<(Place, Arc<Vec<OwnedFd>>)> {
+    let (device, address, len) = (memory.device(), memory.address(), memory.bytes());
+    let index = usize::try_from(device).unwrap_or(usize::MAX);
+    let uuid = ready.uuids()?.get(index).map_or([0; 16], |uuid| uuid.bytes);
+    let known = ready.ipc.sendings.known(kept);
+    let identity = known.as_ref().map_or_else(|| ready.ipc.sendings.new_identity(), |(identity, _)| *identity);
+    let (source, base, descriptors) = export(ready, device, (address, len), known.map(|(_, descriptors)| descriptors))?;
+    Ok((Place { source, offset: address - base, uuid, identity, event: None, slots: Vec::new() }, descriptors))
+}
+
+/// What a receiver maps for memory, where that begins, and the descriptors that it takes over, which may be there already.
+fn export(
+    ready: &Started,
+    device: DeviceIndex,
+    (address, len): (u64, u64),
+    known: Option<Arc<Vec<OwnedFd>>>,
+) -> Result<(Source, u64, Arc<Vec<OwnedFd>>)> {
+    let segment = |base| Ok((Source::Segment(ready.api.ipc_memory_handle(device, base)?), base, Arc::default()));
     if let Some(base) = ready.allocator.base_of(address)? {
-        return Ok((Source::Segment(ready.api.ipc_memory_handle(device, base)?), base, Vec::new()));
+        return segment(base);
     }
     let moving = ready.allocator.pages_behind(device, address, len);
     let refusal = if moving.is_some() { IpcError::ElasticPages } else { IpcError::ExpandableSegment };
     let Some((first, page, handles)) = moving.or_else(|| ready.api.pages_at(address, len)) else {
-        let (base, _) = ready.api.address_range(device, address)?;
-        return Ok((Source::Segment(ready.api.ipc_memory_handle(device, base)?), base, Vec::new()));
+        return segment(ready.api.address_range(device, address)?.0);
     };
     if !ready.api.exports_pages(device) {
         return Err(Error::Ipc(refusal));
     }
-    let exported: Result<Vec<OwnedFd>> =
-        handles.into_iter().map(|handle| ready.api.export_page(device, handle)).collect();
-    let exported = exported?;
+    let exported = match known.filter(|known| known.len() == handles.len()) {
+        Some(known) => known,
+        None => {
+            Arc::new(handles.into_iter().map(|handle| ready.api.export_page(device, handle)).collect::<Result<_>>()?)
+        }
+    };
     let descriptors = exported.iter().map(AsRawFd::as_raw_fd).collect();
-    Ok((Source::Pages { process: std::process::id(), descriptors, page }, first, exported))
+    Ok((Source::Pages { process: ProcessName::own(), descriptors, page }, first, exported))
+}
+
+/// An event behind the work of a stream, and its name for other processes. Where there are too many already, the work is
+/// waited for, and there is none.
+fn record(ready: &Started, stream: StreamRef) -> Result<Option<(EventHandle, IpcHandle)>> {
+    if !ready.ipc.sendings.may_have_event() {
+        return ready.api.stream_synchronize(stream).map(|()| None);
+    }
+    let event = ready.api.event_create_with_flags(stream.device, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)?;
+    let recorded = ready.api.event_record_with_flags(event, stream, 0);
+    let named = recorded.and_then(|()| ready.api.ipc_event_handle(stream.device, event));
+    let name = named.inspect_err(|_| {
+        let _ = ready.destroy(DriverObject::Event(event));
+    })?;
+    Ok(Some((event, name)))
+}
+
+/// The device that memory is on; where no device here is known to be it, the one with the sender's number.
+fn device_here(ready: &Started, theirs: DeviceIndex, place: &Place) -> Result<DeviceIndex> {
+    let at = ready.uuids()?.iter().position(|uuid| uuid.bytes == place.uuid);
+    Ok(at.and_then(|at| i32::try_from(at).ok()).map_or(theirs, DeviceIndex))
+}
+
+/// Makes a stream wait for the work before another process's event.
+fn wait_for(ready: &Started, stream: StreamRef, event: Option<IpcHandle>) -> Result<()> {
+    let Some(event) = event else { return Ok(()) };
+    let event = ready.api.ipc_open_event(stream.device, &event)?;
+    let waits = ready.api.stream_wait_event(stream, event, 0);
+    // An event that cannot be destroyed now is destroyed later; the stream waits all the same.
+    let _ = ready.destroy(DriverObject::Event(event));
+    waits
+}
+
+fn lock_all(slots: &[SlotName]) -> Result<Vec<ReceiverLock>> {
+    slots.iter().map(ReceiverLock::new).collect()
+}
+
+/// Why memory or an event of a process cannot be opened: where that process has ended meanwhile, it is this and not what
+/// the driver says of it. A process that ends loses its locks a moment after its memory.
+fn why_not_opened(locks: &[ReceiverLock], error: Error) -> Error {
+    const MOMENT: Duration = Duration::from_millis(1);
+    for _ in 0..20 {
+        if locks.iter().any(ReceiverLock::sender_has_ended) {
+            return Error::Ipc(IpcError::Released);
+        }
+        std::thread::sleep(MOMENT);
+    }
+    error
+}
+
+/// Lets the locks go when the stream has passed the events that they keep.
+fn let_go_behind(ready: &Started, stream: StreamRef, locks: Vec<ReceiverLock>) {
+    let received = Received::new(Box::new(locks));
+    received.use_on(stream);
+    Arc::new(received).discard(ready);
+}
+
+/// Memory that this runtime has shared itself, where it is such; the stream waits for the work before it was shared.
+fn own_memory(ready: &Started, stream: StreamRef, place: &Place) -> Result<Option<Arc<dyn Any + Send + Sync>>> {
+    let Some(at) = place.slots.iter().position(|slot| is_own(&slot.path)) else { return Ok(None) };
+    let (slot, later) = (&place.slots[at], &place.slots[at + 1..]);
+    if !ready.ipc.sendings.is_in(&slot.path) {
+        return Err(Error::Ipc(IpcError::OwnMemory));
+    }
+    let (memory, event) = ready.ipc.sendings.own(slot).ok_or(Error::Ipc(IpcError::Released))?;
+    if later.is_empty() {
+        event.map_or(Ok(()), |event| ready.api.stream_wait_event(stream, event, 0))?;
+        ready.ipc.sendings.withdraw(slot)?;
+    } else {
+        // It comes back from another process.
+        let mut locks = lock_all(later)?;
+        wait_for(ready, stream, place.event).map_err(|error| why_not_opened(&locks, error))?;
+        locks.iter_mut().try_for_each(ReceiverLock::confirm)?;
+        let_go_behind(ready, stream, locks);
+    }
+    Ok(Some(memory))
+}
+
+/// Descriptors of pages of another process: taken over where the system allows it, else from the sender's socket.
+fn pages_of(process: &ProcessName, numbers: &[i32], slot: &SlotName) -> Result<Vec<OwnedFd>> {
+    take_descriptors(process, numbers)
+        .or_else(|refused| fetch_descriptors(slot, numbers.len()).map_err(|_| why_not_taken(refused)))
 }
 
 /// Why descriptors of another process could not be taken over.
@@ -428,42 +360,5 @@ fn why_not_taken(error: io::Error) -> Error {
         Error::Ipc(IpcError::Released)
     } else {
         Error::Ipc(IpcError::Descriptors { reason: error.into() })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shared_buffers_survive_the_way() {
-        let users = PathBuf::from("/tmp/c10-ipc-1-2");
-        let place = Place { source: Source::Segment([7; 64]), offset: 512, event: [9; 64], users };
-        let pages = Source::Pages { process: 17, descriptors: vec![4, 5], page: 2 << 20 };
-        let in_pages = Place { source: pages, offset: 1 << 20, ..place.clone() };
-        let in_pages = SharedBuffer { device: DeviceIndex(1), len: 3 << 20, place: Some(in_pages) };
-        assert_eq!(SharedBuffer::from_bytes(&in_pages.to_bytes()), Ok(in_pages.clone()));
-        let refused =
-            |bytes: &[u8]| assert_eq!(SharedBuffer::from_bytes(bytes), Err(Error::Ipc(IpcError::InvalidBytes)));
-        let bytes = in_pages.to_bytes();
-        (0..bytes.len() - 16).for_each(|end| refused(&bytes[..end]));
-        for (at, what) in [(12, "the memory ends behind the pages"), (28, "no such page"), (33, "fewer descriptors")] {
-            let mut wrong = bytes.clone();
-            wrong[at] = wrong[at].wrapping_add(1);
-            assert!(SharedBuffer::from_bytes(&wrong).is_err(), "{what}");
-        }
-        let shared = SharedBuffer { device: DeviceIndex(3), len: 1 << 40, place: Some(place) };
-        assert_eq!(SharedBuffer::from_bytes(&shared.to_bytes()), Ok(shared.clone()));
-        let empty = SharedBuffer { len: 0, place: None, ..shared.clone() };
-        assert_eq!(SharedBuffer::from_bytes(&empty.to_bytes()), Ok(empty));
-        for end in 0..149 {
-            assert_eq!(
-                SharedBuffer::from_bytes(&shared.to_bytes()[..end]),
-                Err(Error::Ipc(IpcError::InvalidBytes)),
-                "{end}"
-            );
-        }
-        let beyond = SharedBuffer { len: u64::MAX, ..shared };
-        assert_eq!(SharedBuffer::from_bytes(&beyond.to_bytes()), Err(Error::Ipc(IpcError::InvalidBytes)));
     }
 }

@@ -324,7 +324,7 @@ impl Memory<'_> {
     #[cold]
     fn let_go_of_held(ready: &Started) -> bool {
         let held = ready.wait_for_held().unwrap_or(false);
-        ready.ipc.collect(&ready.api, &ready.deferred) || held
+        ready.ipc.sendings.collect(&ready.api, &ready.deferred) || held
     }
 
     /// Frees memory by its address; 0 is ignored.

@@ -13,6 +13,7 @@ use cuda_sys::Nvml as Table;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceError, Error, ProcessMemory, Result, TelemetryError};
+use crate::base::links::PeerPath;
 use crate::base::readings::{DeviceReadings, PcieThroughput, Reading};
 use crate::base::uuid::Uuid;
 use crate::base::visible::VisibleDevices;
@@ -99,6 +100,16 @@ impl Telemetry<'_> {
         PuttingOff::settle("a device is asked for a reading");
         let nvml = self.nvml()?;
         Ok((nvml, self.device_index(device)?))
+    }
+
+    /// The way between two devices: what they share of PCIe (`nvmlDeviceGetTopologyCommonAncestor`), and whether NVLink
+    /// connects them (`nvmlDeviceGetP2PStatus`). Starts nothing but NVML.
+    ///
+    /// # Errors
+    /// As for [`Self::memory_used`].
+    pub fn peer_path(self, device: DeviceIndex, peer: DeviceIndex) -> Result<PeerPath> {
+        let (nvml, index) = self.nvml_of(device)?;
+        nvml.peer_path(index, self.device_index(peer)?)
     }
 
     /// Bytes of a device that are in use, by all processes; torch's `device_memory_used`.

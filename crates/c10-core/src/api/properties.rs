@@ -8,6 +8,7 @@ use cuda_sys::driver::types::CUdevice_attribute as Attribute;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
+use crate::base::links::PeerLink;
 use crate::base::uuid::Uuid;
 use crate::driver::Api;
 use crate::runtime::Runtime;
@@ -182,6 +183,19 @@ impl Devices<'_> {
         // It refuses a peer that does not exist.
         ready.peers.can_access(&ready.api, device, peer)?;
         if device == peer { Ok(0) } else { ready.api.peer_rank(device, peer) }
+    }
+
+    /// What the driver says of the link from `device` to `peer` (`cuDeviceGetP2PAttribute`). A device reaches itself in
+    /// every way.
+    ///
+    /// # Errors
+    /// As for [`Self::can_access_peer`].
+    pub fn peer_link(self, device: DeviceIndex, peer: DeviceIndex) -> Result<PeerLink> {
+        let ready = self.0.check_device_id(device)?;
+        // It refuses a peer that does not exist.
+        ready.peers.can_access(&ready.api, device, peer)?;
+        let own = PeerLink { access: true, rank: 0, atomics: true, arrays: true };
+        if device == peer { Ok(own) } else { ready.api.peer_link(device, peer) }
     }
 
     /// Whether this runtime has created the context of a device.

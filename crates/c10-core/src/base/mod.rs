@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod handles;
 pub(crate) mod ids;
 pub(crate) mod linking;
+pub(crate) mod links;
 pub(crate) mod loading;
 pub(crate) mod pointer;
 pub(crate) mod process;

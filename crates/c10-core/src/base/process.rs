@@ -1,4 +1,4 @@
-//! What the runtime needs to know of its process: whether it is a forked child.
+//! What the runtime needs to know of processes: whether its own is a forked child, and when one was started.
 //!
 //! A driver that was initialised before a fork does not work in the child. A handler registered when a runtime is
 //! first initialised notes the fork; from then on every runtime of the child refuses to work, and dropping what was
@@ -31,6 +31,13 @@ pub(crate) fn watch_forks() {
         // nothing but an atomic. The call fails only for want of memory; then forks go unnoticed, as before it.
         let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
     });
+}
+
+/// When a process was started, in the system's ticks: with its number that names it, also when the number is used again.
+pub(crate) fn start_of(process: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The program's name stands in brackets and may hold anything. The start is the 20th word after it.
+    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 unsafe extern "C" fn child() {

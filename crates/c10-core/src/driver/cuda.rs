@@ -20,6 +20,7 @@ use cuda_sys::{CUresult, CallError, Driver as Table};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceError, Error, OLDEST_DRIVER, Result, StartError};
+use crate::base::links::PeerLink;
 use crate::driver::Relaxed;
 use crate::driver::blocks::Listener;
 use crate::driver::captures::OwnCaptures;
@@ -215,12 +216,31 @@ impl Api {
 
     /// How good the link between two devices is among those of the machine; 0 is the best.
     pub(crate) fn peer_rank(&self, device: DeviceIndex, peer: DeviceIndex) -> Result<i32> {
+        self.peer_attribute(device, peer, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)
+    }
+
+    /// What the driver says of the link between two devices.
+    pub(crate) fn peer_link(&self, device: DeviceIndex, peer: DeviceIndex) -> Result<PeerLink> {
+        let ask = |attribute| self.peer_attribute(device, peer, attribute);
+        Ok(PeerLink {
+            access: ask(CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED)? != 0,
+            rank: ask(CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)?,
+            atomics: ask(CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)? != 0,
+            arrays: ask(CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED)? != 0,
+        })
+    }
+
+    fn peer_attribute(
+        &self,
+        device: DeviceIndex,
+        peer: DeviceIndex,
+        attribute: CUdevice_P2PAttribute,
+    ) -> Result<c_int> {
         let (number, peer_number) = (self.device(device)?, self.device(peer)?);
-        let attribute = CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
-        let mut rank: c_int = 0;
-        // SAFETY: `rank` outlives the call.
-        unsafe { self.table.cuDeviceGetP2PAttribute(&mut rank, attribute, number, peer_number) }?;
-        Ok(rank)
+        let mut value: c_int = 0;
+        // SAFETY: `value` outlives the call.
+        unsafe { self.table.cuDeviceGetP2PAttribute(&mut value, attribute, number, peer_number) }?;
+        Ok(value)
     }
 
     /// Has work of a device reach what the driver allocates on another at once; whether it does. The devices' primary

@@ -2,8 +2,8 @@
 //!
 //! Memory that was made with `cuMemCreate` has no handle of `cuIpcGetMemHandle`. Each page has a descriptor instead. The
 //! sender keeps the descriptors open; the receiver names the sender's process and the numbers, and the system gives it
-//! copies (`pidfd_getfd`), if the one process may trace the other. The receiver puts the pages behind a range of its own,
-//! which is as large as they are.
+//! copies (`pidfd_getfd`), if the one process may trace the other. Where it may not, it asks the sender on a socket. The
+//! receiver puts the pages behind a range of its own, which is as large as they are.
 //!
 //! **Invariants:** pages that were received are listed like those that this process has made, so that what a failed call
 //! left behind is undone later. Descriptors are closed as soon as the driver has read them.
@@ -16,6 +16,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::ptr;
 
 use cuda_sys::driver::types::{CUdevice_attribute, CUmemAllocationHandleType};
@@ -23,6 +24,7 @@ use cuda_sys::driver::types::{CUdevice_attribute, CUmemAllocationHandleType};
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::handles::PageHandle;
+use crate::base::process::start_of;
 use crate::driver::Api;
 
 const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -95,11 +97,39 @@ impl Api {
     }
 }
 
+/// A process, also for others that number processes differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessName {
+    pub(crate) number: u32,
+    /// When it was started; 0 where the system does not tell.
+    pub(crate) started: u64,
+    /// Who numbers it so: the inode of its namespace, 0 where the system does not tell.
+    pub(crate) namespace: u64,
+}
+
+impl ProcessName {
+    /// This process.
+    pub(crate) fn own() -> Self {
+        let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |of| of.ino());
+        Self { number: std::process::id(), started: start_of("self").unwrap_or(0), namespace }
+    }
+
+    /// An error where the number is that of another process here.
+    fn check(&self) -> io::Result<()> {
+        if self.namespace != Self::own().namespace {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        let is_it = start_of(&self.number.to_string()).unwrap_or(0) == self.started;
+        if is_it { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    }
+}
+
 /// Copies of another process's descriptors.
-pub(crate) fn take_descriptors(process: u32, numbers: &[i32]) -> io::Result<Vec<OwnedFd>> {
+pub(crate) fn take_descriptors(process: &ProcessName, numbers: &[i32]) -> io::Result<Vec<OwnedFd>> {
+    process.check()?;
     let process = opened(
         // SAFETY: numbers alone.
-        unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) },
+        unsafe { libc::syscall(libc::SYS_pidfd_open, process.number, 0) },
     )?;
     let take = |number: &i32| {
         // SAFETY: numbers alone.
@@ -127,14 +157,18 @@ mod tests {
     #[test]
     fn descriptors_are_copied_from_a_process() {
         let file = File::open("/proc/self/cmdline").unwrap();
-        let taken = take_descriptors(std::process::id(), &[file.as_raw_fd(), file.as_raw_fd()]).unwrap();
+        let own = ProcessName::own();
+        let taken = take_descriptors(&own, &[file.as_raw_fd(), file.as_raw_fd()]).unwrap();
         assert_eq!(taken.len(), 2);
         let mut text = Vec::new();
         File::from(taken.into_iter().next().unwrap()).read_to_end(&mut text).unwrap();
         assert!(!text.is_empty());
-        let refused = take_descriptors(std::process::id(), &[-1]).unwrap_err();
+        let refused = take_descriptors(&own, &[-1]).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EBADF));
-        let gone = take_descriptors(0x7FFF_FFFF, &[0]).unwrap_err();
-        assert_eq!(gone.raw_os_error(), Some(libc::ESRCH));
+        for gone in [ProcessName { number: 0x7FFF_FFFF, ..own }, ProcessName { started: own.started + 1, ..own }] {
+            assert_eq!(take_descriptors(&gone, &[0]).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        }
+        let elsewhere = ProcessName { namespace: own.namespace + 1, ..own };
+        assert_eq!(take_descriptors(&elsewhere, &[0]).unwrap_err().raw_os_error(), Some(libc::EPERM));
     }
 }

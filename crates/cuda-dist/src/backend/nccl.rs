@@ -3,6 +3,8 @@
 //! Rank 0 puts NCCL's identity into the store under the key that PyTorch's process group uses, so that ranks of PyTorch join
 //! the same communicator. Work runs on a stream of the group's own, after what the caller's current stream holds then.
 //!
+//! NCCL has sums, copies and messages; what gives each rank something else is messages that begin together, and copies.
+//!
 //! While the current stream is captured, work is a node of its graph instead, and runs there.
 //!
 //! Invariant: a work's event is recorded behind it on that stream; nothing here waits on the host but for a barrier.
@@ -15,9 +17,11 @@ use aten_cuda::nccl::{self, Communicator, Options, UniqueId};
 use aten_cuda::{DType, Device, NcclError, Tensor};
 use c10_core::{Event, EventOptions, Runtime, Stream};
 
-use super::{Backend, Operands, Pending};
+use super::{Backend, Message, Operands, Pending};
 use crate::call::{Call, Operation};
 use crate::error::{Error, Result};
+use crate::reduce::ReduceOp;
+use crate::settings::Settings;
 use crate::store::{PrefixStore, Store};
 
 /// How long one looks away between two looks at an event.
@@ -33,6 +37,7 @@ pub(crate) struct NcclBackend {
     shared: Arc<Shared>,
     stream: Stream,
     device: Device,
+    is_timed: bool,
 }
 
 /// What works and the backend have in common.
@@ -72,9 +77,13 @@ fn first_of(failure: &mut Option<Error>, error: aten_cuda::Error) -> Error {
 
 #[derive(Debug)]
 struct OnStream {
+    /// Before the work, where time is measured.
+    begun: Option<Event>,
     event: Event,
     shared: Arc<Shared>,
     is_barrier: bool,
+    /// Whose message it is.
+    source: Option<usize>,
 }
 
 /// A collective that is a node of a graph now.
@@ -98,6 +107,7 @@ impl NcclBackend {
         (rank, size): (usize, usize),
         device: Device,
         timeout: Duration,
+        settings: &Settings,
     ) -> Result<Self> {
         let store = PrefixStore::new("cuda/", store);
         let id = if rank == 0 {
@@ -112,27 +122,134 @@ impl NcclBackend {
             };
             UniqueId::from_bytes(bytes.as_slice().try_into().map_err(|_| problem())?)
         };
-        let options = Options::default().with_timeout(timeout);
+        let options = Options::default().with_timeout(settings.nonblocking_timeout.unwrap_or(timeout));
         let communicator = Communicator::init_rank(size, &id, rank, device, &options)?;
-        let stream = Stream::new(device, 0).map_err(of_core)?;
-        Ok(Self { shared: Arc::new(Shared { communicator, failure: Mutex::default() }), stream, device })
+        let stream = Stream::new(device, if settings.high_priority { -1 } else { 0 }).map_err(of_core)?;
+        let shared = Arc::new(Shared { communicator, failure: Mutex::default() });
+        Ok(Self { shared, stream, device, is_timed: settings.enable_timing })
     }
 
-    fn queue(&self, call: &Call, operands: Option<Operands>) -> aten_cuda::Result<()> {
+    /// Queues a collective on the current stream.
+    fn queue(&self, call: &Call, operands: &Operands) -> aten_cuda::Result<()> {
         let comm = &self.shared.communicator;
-        let op = call.reduce.unwrap_or_default();
+        let op = call.reduce.and_then(ReduceOp::of_nccl).unwrap_or_default();
         let root = call.root.unwrap_or(0);
-        let Some(Operands { input, output }) = operands else {
+        let Operands { inputs, outputs } = operands;
+        let Some(first) = inputs.first().or(outputs.first()) else {
             let one = Tensor::zeros(&[1], DType::F32, self.device)?;
             return comm.all_reduce(&one, &one, nccl::SUM);
         };
         match call.operation {
-            Operation::AllReduce | Operation::Barrier => comm.all_reduce(&input, &output, op),
-            Operation::Reduce => comm.reduce(&input, Some(&output), root, op),
-            Operation::Broadcast => comm.broadcast(None, &output, root),
-            Operation::AllGather => comm.all_gather(&input, &output),
-            Operation::ReduceScatter => comm.reduce_scatter(&input, &output, op),
+            Operation::AllReduce => comm.all_reduce(&scaled(call, first)?, &outputs[0], op),
+            Operation::Reduce => comm.reduce(&scaled(call, first)?, Some(&outputs[0]), root, op),
+            Operation::Broadcast => comm.broadcast(None, &outputs[0], root),
+            Operation::AllGather => comm.all_gather(first, &outputs[0]),
+            Operation::ReduceScatter => comm.reduce_scatter(&scaled(call, first)?, &outputs[0], op),
+            Operation::AllGatherList => self.all_gather_list(first, outputs),
+            Operation::ReduceScatterList => {
+                let flat = inputs.iter().map(Tensor::flatten).collect::<aten_cuda::Result<Vec<_>>>()?;
+                let whole = Tensor::cat(&flat.iter().collect::<Vec<_>>(), 0)?;
+                comm.reduce_scatter(&scaled(call, &whole)?, &outputs[0], op)
+            }
+            Operation::Gather | Operation::Scatter | Operation::AllToAllSingle | Operation::AllToAll => {
+                self.personal(call, operands)
+            }
+            // These have ways of their own.
+            Operation::Barrier | Operation::Send | Operation::Recv => Ok(()),
         }
+    }
+
+    /// Gathers into one tensor, and copies from there.
+    fn all_gather_list(&self, input: &Tensor, outputs: &[Tensor]) -> aten_cuda::Result<()> {
+        let length = input.numel();
+        let ranks = outputs.len().cast_signed() as i64;
+        let whole = Tensor::empty(&[length * ranks], input.dtype(), self.device)?;
+        self.shared.communicator.all_gather(input, &whole)?;
+        for (output, place) in outputs.iter().zip(0_i64..) {
+            output.copy_(&whole.narrow(0, place * length, length)?.view(output.sizes())?)?;
+        }
+        Ok(())
+    }
+
+    /// Each rank gives another one something else: messages that begin together, and a copy for itself.
+    fn personal(&self, call: &Call, Operands { inputs, outputs }: &Operands) -> aten_cuda::Result<()> {
+        let comm = &self.shared.communicator;
+        let (own, root) = (comm.rank(), call.root.unwrap_or(0));
+        let ranks = || (0..comm.size()).filter(move |rank| *rank != own);
+        let with = |tensors: &[Tensor]| ranks().map(|rank| (rank, tensors[rank].clone())).collect();
+        let root_alone = |tensors: &[Tensor]| vec![(root, tensors[0].clone())];
+        // To whom this rank gives something, and from whom it gets something, with the tensors.
+        let (gives, gets): (Parcels, Parcels) = match (call.operation, own == root) {
+            (Operation::Gather, true) => (Vec::new(), with(outputs)),
+            (Operation::Gather, false) => (root_alone(inputs), Vec::new()),
+            (Operation::Scatter, true) => (with(inputs), Vec::new()),
+            (Operation::Scatter, false) => (Vec::new(), root_alone(outputs)),
+            (_, _) => (with(inputs), with(outputs)),
+        };
+        let has_elements = |(_, tensor): &&(usize, Tensor)| tensor.numel() > 0;
+        nccl::group(|| {
+            gives.iter().filter(has_elements).try_for_each(|(rank, tensor)| comm.send(tensor, *rank))?;
+            gets.iter().filter(has_elements).try_for_each(|(rank, tensor)| comm.recv(tensor, *rank))
+        })?;
+        // A list of one tensor is that of a rank that gives or gets one.
+        let of_own = |tensors: &[Tensor]| tensors.get(own).or(tensors.first()).cloned();
+        let is_part = own == root || !matches!(call.operation, Operation::Gather | Operation::Scatter);
+        if let (true, Some(input), Some(output)) = (is_part, of_own(inputs), of_own(outputs)) {
+            output.copy_(&input)?;
+        }
+        Ok(())
+    }
+
+    /// Runs what queues work on the group's stream, behind the current one, and says when that is done; in place where the
+    /// current stream is captured.
+    fn on_stream(
+        &self,
+        (is_barrier, source): (bool, Option<usize>),
+        queue: impl FnOnce() -> aten_cuda::Result<()>,
+    ) -> Result<Arc<dyn Pending>> {
+        let of_call = |error| self.shared.of_call(error);
+        let current = Runtime::with_current(|runtime| runtime.streams().current(self.shared.communicator.device()));
+        let current = current.map_err(of_core)?;
+        if current.is_capturing().map_err(of_core)? {
+            // A node of the graph has no end of its own; it is in order where it was called.
+            queue().map_err(of_call)?;
+            return Ok(Arc::new(Captured));
+        }
+        self.stream.wait_stream(&current).map_err(of_core)?;
+        let options = if self.is_timed { EventOptions::TIMING } else { EventOptions::default() };
+        let (begun, event) = (self.is_timed.then(|| Event::new(options)), Event::new(options));
+        if let Some(begun) = &begun {
+            begun.record(&self.stream).map_err(of_core)?;
+        }
+        {
+            let _on_stream = Runtime::with_current(|runtime| runtime.streams().guard(&self.stream)).map_err(of_core)?;
+            queue().map_err(of_call)?;
+        }
+        event.record(&self.stream).map_err(of_core)?;
+        Ok(Arc::new(OnStream { begun, event, shared: Arc::clone(&self.shared), is_barrier, source }))
+    }
+
+    fn check<'t>(&self, mut tensors: impl Iterator<Item = &'t Tensor>) -> Result<()> {
+        let Some(tensor) = tensors.find(|tensor| tensor.device() != self.device) else { return Ok(()) };
+        let problem = format!("this rank's device is {}, and the tensor is on {}", self.device, tensor.device());
+        Err(Error::Unsupported { backend: NAME, problem })
+    }
+}
+
+/// Tensors, each with the rank that it comes from or goes to.
+type Parcels = Vec<(usize, Tensor)>;
+
+/// The values times the factor of a call, where it has one.
+fn scaled(call: &Call, input: &Tensor) -> aten_cuda::Result<Tensor> {
+    if let Some(ReduceOp::PremulSum(factor)) = call.reduce { input.mul(factor) } else { Ok(input.clone()) }
+}
+
+fn check_message(call: &Call) -> Result<usize> {
+    let refused = |problem: &str| Err(Error::Unsupported { backend: NAME, problem: problem.to_owned() });
+    match (call.peer, call.tag) {
+        (Some(peer), 0) => Ok(peer),
+        (Some(_), _) => refused("its messages have no tags: those between two ranks come in their order"),
+        (None, _) => refused("it must know which rank a message comes from"),
     }
 }
 
@@ -141,30 +258,31 @@ impl Backend for NcclBackend {
         NAME
     }
 
-    fn begin(&self, call: &Call, operands: Option<Operands>) -> Result<Arc<dyn Pending>> {
-        for tensor in operands.iter().flat_map(|operands| [&operands.input, &operands.output]) {
-            if tensor.device() != self.device {
-                let problem =
-                    format!("this rank's device is {}, and the tensor is on {}", self.device, tensor.device());
-                return Err(Error::Unsupported { backend: NAME, problem });
-            }
+    fn device(&self) -> Option<Device> {
+        Some(self.device)
+    }
+
+    fn begin(&self, call: &Call, operands: Operands) -> Result<Arc<dyn Pending>> {
+        self.check(operands.all())?;
+        if let Some(op) = call.reduce.filter(|op| op.of_nccl().is_none()) {
+            let problem = format!("it has no {op}; the backend 'store' has");
+            return Err(Error::Unsupported { backend: NAME, problem });
         }
-        let current = Runtime::with_current(|runtime| runtime.streams().current(self.shared.communicator.device()));
-        let current = current.map_err(of_core)?;
-        if current.is_capturing().map_err(of_core)? {
-            // A node of the graph has no end of its own; it is in order where it was called.
-            self.queue(call, operands).map_err(|error| self.shared.of_call(error))?;
-            return Ok(Arc::new(Captured));
-        }
-        self.stream.wait_stream(&current).map_err(of_core)?;
-        let event = Event::new(EventOptions::default());
-        {
-            let _on_stream = Runtime::with_current(|runtime| runtime.streams().guard(&self.stream)).map_err(of_core)?;
-            self.queue(call, operands).map_err(|error| self.shared.of_call(error))?;
-        }
-        event.record(&self.stream).map_err(of_core)?;
-        let is_barrier = call.operation == Operation::Barrier;
-        Ok(Arc::new(OnStream { event, shared: Arc::clone(&self.shared), is_barrier }))
+        self.on_stream((call.operation == Operation::Barrier, None), || self.queue(call, &operands))
+    }
+
+    fn exchange(&self, messages: Vec<Message>) -> Result<Vec<Arc<dyn Pending>>> {
+        self.check(messages.iter().map(|message| &message.tensor))?;
+        let peers = messages.iter().map(|message| check_message(&message.call)).collect::<Result<Vec<_>>>()?;
+        let comm = &self.shared.communicator;
+        let queue = |(message, peer): (&Message, &usize)| {
+            let Message { call, tensor } = message;
+            if call.operation == Operation::Send { comm.send(tensor, *peer) } else { comm.recv(tensor, *peer) }
+        };
+        let source = peers.first().copied();
+        let together = || nccl::group(|| messages.iter().zip(&peers).try_for_each(queue));
+        let pending = self.on_stream((false, source.filter(|_| peers.len() == 1)), together)?;
+        Ok(messages.iter().map(|_| Arc::clone(&pending)).collect())
     }
 
     fn abort(&self) {
@@ -204,5 +322,14 @@ impl Pending for OnStream {
         let device = self.shared.communicator.device();
         Runtime::with_current(|runtime| runtime.streams().current(device)?.wait_event(&self.event)).map_err(of_core)?;
         Ok(true)
+    }
+
+    fn source(&self) -> Option<usize> {
+        self.source
+    }
+
+    fn took(&self) -> Result<Option<Duration>> {
+        let took = |begun: &Event| if self.event.query()? { begun.elapsed(&self.event).map(Some) } else { Ok(None) };
+        self.begun.as_ref().map_or(Ok(None), took).map_err(of_core)
     }
 }

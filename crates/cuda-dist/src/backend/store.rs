@@ -2,7 +2,7 @@
 //!
 //! Each rank writes what it called and what it gives under keys of its own, waits until all have done so, compares what they
 //! called, and computes its result itself, in the order of the ranks, so that all ranks have the same bits. A thread does so
-//! for one collective after the other.
+//! for one collective after the other. What a rank gives to one other has a key for the two.
 //!
 //! Invariants:
 //! - A rank writes its values before its call: whoever sees the call finds the values.
@@ -12,14 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use aten_cuda::Tensor;
-use aten_cuda::nccl::ReduceOp;
+use aten_cuda::{Device, Tensor};
 
-use super::{Backend, Operands, Pending};
+use super::messages::Messages;
+use super::{Backend, Message, Operands, Pending};
 use crate::call::{Call, Operation};
 use crate::error::{Error, Result};
+use crate::reduce::ReduceOp;
 use crate::store::Store;
 
 /// How long one waits for the store before looking whether the group was given up.
@@ -33,27 +34,62 @@ pub(crate) const NAME: &str = "store";
 #[derive(Debug)]
 pub(crate) struct StoreBackend {
     jobs: Mutex<Sender<Job>>,
+    messages: Messages,
     is_aborted: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 struct Job {
     call: Call,
-    operands: Option<Operands>,
+    operands: Operands,
     progress: Arc<Progress>,
 }
 
-#[derive(Debug, Default)]
-struct Progress {
-    outcome: Mutex<Option<Result<()>>>,
+/// How far something is that a thread does.
+#[derive(Debug)]
+pub(super) struct Progress {
+    begun: Instant,
+    end: Mutex<Option<End>>,
     ended: Condvar,
+}
+
+#[derive(Debug)]
+struct End {
+    outcome: Result<()>,
+    source: Option<usize>,
+    took: Duration,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self { begun: Instant::now(), end: Mutex::default(), ended: Condvar::new() }
+    }
+
+    /// It has ended so.
+    pub(super) fn end(&self, outcome: Result<()>, source: Option<usize>) {
+        let end = End { outcome, source, took: self.begun.elapsed() };
+        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        self.ended.notify_all();
+    }
+
+    fn ask<T>(&self, timeout: Duration, ask: impl FnOnce(&End) -> T) -> Option<T> {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.ended.wait_timeout_while(end, timeout, |end| end.is_none());
+        ended.unwrap_or_else(PoisonError::into_inner).0.as_ref().map(ask)
+    }
 }
 
 impl Pending for Progress {
     fn outcome(&self, timeout: Duration) -> Option<Result<()>> {
-        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = self.ended.wait_timeout_while(outcome, timeout, |outcome| outcome.is_none());
-        ended.unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.ask(timeout, |end| end.outcome.clone())
+    }
+
+    fn source(&self) -> Option<usize> {
+        self.ask(Duration::ZERO, |end| end.source).flatten()
+    }
+
+    fn took(&self) -> Result<Option<Duration>> {
+        Ok(self.ask(Duration::ZERO, |end| end.took))
     }
 }
 
@@ -62,11 +98,25 @@ impl StoreBackend {
     pub(crate) fn new(store: Arc<dyn Store>, rank: usize, size: usize) -> Result<Self> {
         let (jobs, queue) = channel();
         let is_aborted = Arc::new(AtomicBool::new(false));
-        let ranks = Ranks { store, rank, size, is_aborted: Arc::clone(&is_aborted) };
+        let messages = Messages::new(Arc::clone(&store), rank, size, Arc::clone(&is_aborted));
+        let ranks = Ranks { store, rank, size, is_aborted: Arc::clone(&is_aborted), written: Vec::new() };
         let spawned = thread::Builder::new().name("dist-store".to_owned()).spawn(move || ranks.work(&queue));
         spawned.map_err(|cause| Error::Argument(format!("no thread for collectives: {cause}")))?;
-        Ok(Self { jobs: Mutex::new(jobs), is_aborted })
+        Ok(Self { jobs: Mutex::new(jobs), messages, is_aborted })
     }
+}
+
+fn check<'t>(tensors: impl Iterator<Item = &'t Tensor>) -> Result<()> {
+    let unsupported = |problem: String| Err(Error::Unsupported { backend: NAME, problem });
+    for tensor in tensors {
+        if tensor.is_cuda() {
+            return unsupported(format!("it takes tensors of the host, and this one is on {}", tensor.device()));
+        }
+        if tensor.nbytes() > BYTES_MAX {
+            return unsupported(format!("{} bytes, and {BYTES_MAX} are the most", tensor.nbytes()));
+        }
+    }
+    Ok(())
 }
 
 impl Backend for StoreBackend {
@@ -74,21 +124,22 @@ impl Backend for StoreBackend {
         NAME
     }
 
-    fn begin(&self, call: &Call, operands: Option<Operands>) -> Result<Arc<dyn Pending>> {
-        let unsupported = |problem: String| Err(Error::Unsupported { backend: NAME, problem });
-        for tensor in operands.iter().flat_map(|operands| [&operands.input, &operands.output]) {
-            if tensor.is_cuda() {
-                return unsupported(format!("it takes tensors of the host, and this one is on {}", tensor.device()));
-            }
-            if tensor.nbytes() > BYTES_MAX {
-                return unsupported(format!("{} bytes, and {BYTES_MAX} are the most", tensor.nbytes()));
-            }
-        }
-        let progress = Arc::new(Progress::default());
+    fn device(&self) -> Option<Device> {
+        None
+    }
+
+    fn begin(&self, call: &Call, operands: Operands) -> Result<Arc<dyn Pending>> {
+        check(operands.all())?;
+        let progress = Arc::new(Progress::new());
         let job = Job { call: call.clone(), operands, progress: Arc::clone(&progress) };
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         jobs.send(job).map_err(|_| Error::Destroyed)?;
         Ok(progress)
+    }
+
+    fn exchange(&self, messages: Vec<Message>) -> Result<Vec<Arc<dyn Pending>>> {
+        check(messages.iter().map(|message| &message.tensor))?;
+        self.messages.begin(messages)
     }
 
     fn abort(&self) {
@@ -108,29 +159,61 @@ struct Ranks {
     rank: usize,
     size: usize,
     is_aborted: Arc<AtomicBool>,
+    /// This rank's keys of the call before.
+    written: Vec<String>,
 }
 
 impl Ranks {
-    fn work(&self, queue: &Receiver<Job>) {
+    fn work(mut self, queue: &Receiver<Job>) {
         while let Ok(job) = queue.recv() {
             let outcome = self.run(&job);
-            *job.progress.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-            job.progress.ended.notify_all();
+            job.progress.end(outcome, None);
         }
     }
 
-    fn run(&self, job: &Job) -> Result<()> {
-        let call = &job.call;
-        let gives = call.root.is_none_or(|root| root == self.rank) || call.operation == Operation::Reduce;
-        if let Some(operands) = job.operands.as_ref().filter(|_| gives) {
-            self.store.set(&values_key(call.sequence, self.rank), &operands.input.to_bytes()?)?;
+    fn run(&mut self, job: &Job) -> Result<()> {
+        let Job { call, operands, .. } = job;
+        let mut written = Vec::new();
+        for (key, tensor) in self.gives(call, operands)? {
+            self.store.set(&key, &tensor.to_bytes()?)?;
+            written.push(key);
         }
-        self.store.set(&call_key(call.sequence, self.rank), call.to_line().as_bytes())?;
+        let key = call_key(call.sequence, self.rank);
+        self.store.set(&key, call.to_line().as_bytes())?;
+        written.push(key);
         self.compare(call)?;
-        if let Some(operands) = &job.operands {
-            self.finish(call, operands)?;
+        for key in std::mem::replace(&mut self.written, written) {
+            self.store.delete_key(&key)?;
         }
-        Ok(())
+        self.finish(call, operands)
+    }
+
+    /// What this rank gives to the others, and under which keys.
+    fn gives(&self, call: &Call, operands: &Operands) -> Result<Vec<(String, Tensor)>> {
+        let Operands { inputs, .. } = operands;
+        let part = |to: usize| part_key(call.sequence, self.rank, to);
+        Ok(match call.operation {
+            Operation::Barrier | Operation::Send | Operation::Recv => Vec::new(),
+            Operation::Broadcast if call.root != Some(self.rank) => Vec::new(),
+            Operation::AllReduce
+            | Operation::Reduce
+            | Operation::Broadcast
+            | Operation::AllGather
+            | Operation::AllGatherList
+            | Operation::Gather => {
+                inputs.iter().map(|input| (values_key(call.sequence, self.rank), input.clone())).collect()
+            }
+            Operation::ReduceScatter => {
+                let (whole, count) = (inputs[0].flatten()?, operands.outputs[0].numel());
+                let places = (0..self.size).zip(0_i64..);
+                places
+                    .map(|(to, place)| Ok((part(to), whole.narrow(0, place * count, count)?)))
+                    .collect::<Result<_>>()?
+            }
+            Operation::ReduceScatterList | Operation::Scatter | Operation::AllToAllSingle | Operation::AllToAll => {
+                inputs.iter().enumerate().map(|(to, input)| (part(to), input.clone())).collect()
+            }
+        })
     }
 
     /// Waits until all have called, and compares what they called.
@@ -156,77 +239,97 @@ impl Ranks {
                 return Err(Error::Mismatch { rank: self.rank, own, other_rank: rank, other, difference });
             }
         }
-        let before = call.sequence - 1;
-        self.store.delete_key(&values_key(before, self.rank))?;
-        self.store.delete_key(&call_key(before, self.rank))?;
         Ok(())
     }
 
     /// Computes the result where this rank gets one.
     fn finish(&self, call: &Call, operands: &Operands) -> Result<()> {
-        let (input, output) = (&operands.input, &operands.output);
+        let Operands { inputs, outputs } = operands;
+        let values = |rank: usize| values_key(call.sequence, rank);
+        let part = |from: usize| part_key(call.sequence, from, self.rank);
         match call.operation {
-            Operation::Barrier => {}
+            Operation::Barrier | Operation::Send | Operation::Recv => {}
+            Operation::Broadcast | Operation::Reduce if (call.root == Some(self.rank)) == is_broadcast(call) => {}
             Operation::Broadcast => {
-                if call.root != Some(self.rank) {
-                    output.copy_(&self.given(call, call.root.unwrap_or(0), input)?)?;
-                }
+                let root = call.root.unwrap_or(0);
+                outputs[0].copy_(&self.given(&values(root), root, &outputs[0])?)?;
             }
-            Operation::Reduce if call.root != Some(self.rank) => {}
             Operation::AllReduce | Operation::Reduce => {
-                output.copy_(&self.reduced(call, input)?)?;
+                outputs[0].copy_(&self.reduced(call, &values, &inputs[0])?)?;
             }
             Operation::AllGather => {
-                let parts: Vec<Tensor> =
-                    (0..self.size).map(|rank| Ok(self.given(call, rank, input)?.flatten()?)).collect::<Result<_>>()?;
+                let flat = |rank: usize| Ok(self.given(&values(rank), rank, &inputs[0])?.flatten()?);
+                let parts: Vec<Tensor> = (0..self.size).map(flat).collect::<Result<_>>()?;
                 let whole = Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)?;
-                output.copy_(&whole.reshape(output.sizes())?)?;
+                outputs[0].copy_(&whole.reshape(outputs[0].sizes())?)?;
             }
-            Operation::ReduceScatter => {
-                let whole = self.reduced(call, input)?.flatten()?;
-                let begin = self.rank.cast_signed() as i64 * output.numel();
-                output.copy_(&whole.narrow(0, begin, output.numel())?.reshape(output.sizes())?)?;
+            Operation::AllGatherList | Operation::Gather => {
+                for (rank, output) in outputs.iter().enumerate() {
+                    output.copy_(&self.given(&values(rank), rank, output)?)?;
+                }
+            }
+            Operation::ReduceScatter | Operation::ReduceScatterList => {
+                outputs[0].copy_(&self.reduced(call, &part, &outputs[0])?)?;
+            }
+            Operation::Scatter => {
+                let root = call.root.unwrap_or(0);
+                outputs[0].copy_(&self.given(&part(root), root, &outputs[0])?)?;
+            }
+            Operation::AllToAllSingle | Operation::AllToAll => {
+                for (from, output) in outputs.iter().enumerate() {
+                    output.copy_(&self.given(&part(from), from, output)?)?;
+                }
             }
         }
         Ok(())
     }
 
-    /// What a rank gave, which is like this rank's own.
-    fn given(&self, call: &Call, rank: usize, like: &Tensor) -> Result<Tensor> {
-        let key = values_key(call.sequence, rank);
-        let bytes = self.store.get(&key, SLICE)?;
+    /// What a rank gave, which is to have as many bytes as a tensor of this rank.
+    fn given(&self, key: &str, rank: usize, like: &Tensor) -> Result<Tensor> {
+        let bytes = self.store.get(key, SLICE)?;
         if bytes.len() != like.nbytes() {
-            let problem = format!("has {} bytes, and {} were to come", bytes.len(), like.nbytes());
-            return Err(Error::Value { key, problem });
+            let problem = format!("has {} bytes from rank {rank}, and {} were to come", bytes.len(), like.nbytes());
+            return Err(Error::Value { key: key.to_owned(), problem });
         }
         Ok(Tensor::from_bytes(&bytes, like.sizes(), like.dtype())?)
     }
 
     /// What all ranks gave, made one in the order of the ranks.
-    fn reduced(&self, call: &Call, like: &Tensor) -> Result<Tensor> {
+    fn reduced(&self, call: &Call, keys: &dyn Fn(usize) -> String, like: &Tensor) -> Result<Tensor> {
         let reduce = call.reduce.unwrap_or_default();
-        let mut whole = self.given(call, 0, like)?;
+        let given = |rank: usize| {
+            let values = self.given(&keys(rank), rank, like)?;
+            if let ReduceOp::PremulSum(factor) = reduce { Ok(values.mul(factor)?) } else { Ok::<_, Error>(values) }
+        };
+        let mut whole = given(0)?;
         for rank in 1..self.size {
-            let next = self.given(call, rank, like)?;
+            let next = given(rank)?;
             whole = match reduce {
-                ReduceOp::Sum | ReduceOp::Avg => whole.add(&next)?,
+                ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PremulSum(_) => whole.add(&next)?,
                 ReduceOp::Product => whole.mul(&next)?,
                 ReduceOp::Min => whole.minimum(&next)?,
                 ReduceOp::Max => whole.maximum(&next)?,
-                _ => {
-                    let problem = format!("it does not know {reduce:?}");
-                    return Err(Error::Unsupported { backend: NAME, problem });
-                }
+                ReduceOp::BAnd => whole.bitwise_and(&next)?,
+                ReduceOp::BOr => whole.bitwise_or(&next)?,
+                ReduceOp::BXor => whole.bitwise_xor(&next)?,
             };
         }
         Ok(if reduce == ReduceOp::Avg { whole.div(self.size.cast_signed() as i64)? } else { whole })
     }
 }
 
-fn call_key(sequence: u64, rank: usize) -> String {
+fn is_broadcast(call: &Call) -> bool {
+    call.operation == Operation::Broadcast
+}
+
+pub(crate) fn call_key(sequence: u64, rank: usize) -> String {
     format!("cuda_dist/call/{sequence}/{rank}")
 }
 
-fn values_key(sequence: u64, rank: usize) -> String {
+pub(crate) fn values_key(sequence: u64, rank: usize) -> String {
     format!("cuda_dist/values/{sequence}/{rank}")
+}
+
+pub(crate) fn part_key(sequence: u64, from: usize, to: usize) -> String {
+    format!("cuda_dist/values/{sequence}/{from}/{to}")
 }

@@ -4,28 +4,35 @@
 //! - A rank's collectives are numbered and begun in one order, under one lock.
 //! - A group that was given up begins nothing more, and all its works have ended.
 
+mod collectives;
+mod messages;
+mod objects;
+mod recorder;
+mod subgroups;
 mod watchdog;
 mod work;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use aten_cuda::nccl::ReduceOp;
-use aten_cuda::{Device, Tensor};
+use aten_cuda::Device;
 use c10_core::Runtime;
 
+use crate::backend::Backend;
 use crate::backend::nccl::NcclBackend;
 use crate::backend::store::StoreBackend;
-use crate::backend::{Backend, Operands};
-use crate::call::{Call, Operation};
+use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::rendezvous::{Rendezvous, RendezvousOptions};
 use crate::settings::{ErrorHandling, Settings};
 use crate::store::Store;
 use crate::store::tcp::TcpStoreServer;
+pub use messages::P2POp;
+use recorder::{Owner, Recorder};
+pub use subgroups::GroupOptions;
 pub use work::Work;
 
 /// What moves the values of a group.
@@ -73,7 +80,7 @@ impl Default for InitOptions {
             backend: BackendKind::Store,
             device: None,
             timeout: Duration::from_secs(600),
-            name: "0".to_owned(),
+            name: FIRST_GROUP.to_owned(),
             rendezvous: RendezvousOptions::default(),
             settings: None,
         }
@@ -101,7 +108,10 @@ pub struct ProcessGroup {
     inner: Arc<Inner>,
     store: Arc<dyn Store>,
     watchdog: Option<thread::JoinHandle<()>>,
+    kind: BackendKind,
     barriers: AtomicU64,
+    /// How many groups of some of its ranks were made.
+    groups: AtomicU64,
     /// After all that uses it.
     server: Option<TcpStoreServer>,
 }
@@ -110,12 +120,18 @@ pub struct ProcessGroup {
 struct Inner {
     rank: usize,
     size: usize,
+    /// The ranks of the members in the first group.
+    ranks: Vec<usize>,
+    name: String,
     timeout: Duration,
     settings: Settings,
     backend: Box<dyn Backend>,
     state: Mutex<State>,
     given_up: OnceLock<Error>,
     is_destroyed: AtomicBool,
+    /// Where the watch-dog rests.
+    resting: Mutex<()>,
+    ending: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -125,7 +141,13 @@ struct State {
     /// How many of them have ended.
     completed: u64,
     last: Option<Call>,
+    /// Collectives, in the order of their calls.
     under_way: VecDeque<Arc<work::Shared>>,
+    /// How many messages were begun.
+    messages_called: u64,
+    /// Messages, in the order of their calls; they end in any.
+    messages: Vec<Arc<work::Shared>>,
+    recorder: Recorder,
 }
 
 impl Inner {
@@ -137,16 +159,54 @@ impl Inner {
         self.is_destroyed.load(Ordering::Acquire)
     }
 
+    /// Sleeps, but not longer than the group lives.
+    fn rest(&self, time: Duration) {
+        let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_destroyed() {
+            drop(self.ending.wait_timeout(resting, time).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Ends all that is under way with an error.
+    fn condemn(&self, error: &Error) {
+        let under_way: Vec<_> = {
+            let state = self.state();
+            state.under_way.iter().chain(&state.messages).cloned().collect()
+        };
+        under_way.iter().for_each(|work| drop(work.verdict.set(error.clone())));
+    }
+
     /// Ends all that is under way with an error, and lets nothing more begin.
     fn give_up(&self, error: &Error) {
-        let under_way: Vec<_> = self.state().under_way.iter().cloned().collect();
-        under_way.iter().for_each(|work| drop(work.verdict.set(error.clone())));
+        if self.settings.dump_on_timeout {
+            self.dump();
+        }
+        self.condemn(error);
         if self.settings.error_handling != ErrorHandling::NoHandling {
             let _ = self.given_up.set(error.clone());
             self.backend.abort();
         }
     }
+
+    fn flight_record(&self) -> String {
+        let backend = self.backend.name();
+        let owner = Owner { rank: self.rank, size: self.size, name: &self.name, backend, timeout: self.timeout };
+        self.state().recorder.to_json(&owner)
+    }
+
+    /// Writes the flight recorder into its file.
+    fn dump(&self) {
+        let of_group = if self.name == FIRST_GROUP { String::new() } else { format!("_group_{}", self.name) };
+        let path = format!("{}{}{of_group}", self.settings.debug_info_file, self.ranks[self.rank]);
+        match std::fs::write(&path, self.flight_record()) {
+            Ok(()) => tracing::info!(path, "the flight recorder is written"),
+            Err(error) => tracing::warn!(path, %error, "the flight recorder cannot be written"),
+        }
+    }
 }
+
+/// The name of torch's first group.
+const FIRST_GROUP: &str = "0";
 
 impl ProcessGroup {
     /// Meets the other ranks at `env://`, `tcp://...` or `file://...` ([`Rendezvous::meet`]) and makes a group of all of
@@ -185,30 +245,55 @@ impl ProcessGroup {
         if rank >= size {
             return Err(Error::Argument(format!("rank {rank} of {size}: ranks count from 0")));
         }
-        let settings = options.settings.map_or_else(Settings::from_env, Ok)?;
+        let settings = options.settings.clone().map_or_else(Settings::from_env, Ok)?;
+        Self::build(store, (rank, (0..size).collect()), options, settings)
+    }
+
+    /// Makes a group of ranks that have these numbers in the first group.
+    fn build(
+        store: Arc<dyn Store>,
+        (rank, ranks): (usize, Vec<usize>),
+        options: &InitOptions,
+        settings: Settings,
+    ) -> Result<Self> {
+        let size = ranks.len();
         let backend: Box<dyn Backend> = match options.backend {
             BackendKind::Store => Box::new(StoreBackend::new(store.duplicate()?, rank, size)?),
             BackendKind::Nccl => {
                 let device = options.device.map_or_else(current_device, Ok)?;
-                Box::new(NcclBackend::join(store.duplicate()?, (rank, size), device, options.timeout)?)
+                let store = store.duplicate()?;
+                Box::new(NcclBackend::join(store, (rank, size), device, options.timeout, &settings)?)
             }
         };
+        let recorder = Recorder::new(settings.trace_buffer_size);
         let inner = Arc::new(Inner {
             rank,
             size,
+            ranks,
+            name: options.name.clone(),
             timeout: options.timeout,
             settings,
             backend,
-            state: Mutex::default(),
+            state: Mutex::new(State { recorder, ..State::default() }),
             given_up: OnceLock::new(),
             is_destroyed: AtomicBool::new(false),
+            resting: Mutex::default(),
+            ending: Condvar::new(),
         });
         let mut watchdog = watchdog::Watchdog { inner: Arc::clone(&inner), store: store.duplicate()?, beat: 0 };
         // From here on the others can tell a rank that died from one that never came.
         watchdog.write_state(false)?;
         let spawned = thread::Builder::new().name("dist-watchdog".to_owned()).spawn(move || watchdog.watch());
         let watchdog = spawned.map_err(|cause| Error::Argument(format!("no thread for the watch-dog: {cause}")))?;
-        Ok(Self { inner, store, watchdog: Some(watchdog), barriers: AtomicU64::new(0), server: None })
+        Ok(Self {
+            inner,
+            store,
+            watchdog: Some(watchdog),
+            kind: options.backend,
+            barriers: AtomicU64::new(0),
+            groups: AtomicU64::new(0),
+            server: None,
+        })
     }
 
     /// The rank of this process in the group.
@@ -235,111 +320,27 @@ impl ProcessGroup {
         &self.store
     }
 
-    /// Numbers a call and begins it.
-    fn begin(&self, mut call: Call, operands: Option<Operands>) -> Result<Work> {
-        if let Some(error) = self.inner.given_up.get() {
-            return Err(error.clone());
-        }
-        let mut state = self.inner.state();
-        call.sequence = state.called + 1;
-        let pending = self.inner.backend.begin(&call, operands)?;
-        state.called += 1;
-        state.last = Some(call.clone());
-        let shared = Arc::new(work::Shared {
-            rank: self.inner.rank,
-            call,
-            begun: Instant::now(),
-            pending,
-            blocking: self.inner.settings.blocking_wait,
-            verdict: OnceLock::new(),
-        });
-        state.under_way.push_back(Arc::clone(&shared));
-        drop(state);
-        // The group may have been given up in between.
-        if let Some(error) = self.inner.given_up.get() {
-            let _ = shared.verdict.set(error.clone());
-        }
-        Ok(Work { shared })
+    /// The device of this rank, where the backend has one.
+    #[must_use]
+    pub fn device(&self) -> Option<Device> {
+        self.inner.backend.device()
     }
 
-    fn begin_of(&self, call: Call, input: &Tensor, output: &Tensor) -> Result<Work> {
-        let call = call.of(input.dtype(), input.sizes());
-        self.begin(call, Some(Operands { input: input.clone(), output: output.clone() }))
-    }
-
-    fn check_root(&self, root: usize) -> Result<()> {
-        if root >= self.inner.size {
-            return Err(Error::Argument(format!("rank {root} is none of the {} of the group", self.inner.size)));
-        }
-        Ok(())
-    }
-
-    fn check_whole(&self, part: &Tensor, whole: &Tensor) -> Result<()> {
-        let wanted = part.numel() * self.inner.size.cast_signed() as i64;
-        if whole.numel() != wanted || whole.dtype() != part.dtype() {
-            return Err(Error::Argument(format!(
-                "{} elements of {} for {} ranks are {wanted} elements, not {} of {}",
-                part.numel(),
-                part.dtype(),
-                self.inner.size,
-                whole.numel(),
-                whole.dtype()
-            )));
-        }
-        Ok(())
-    }
-
-    /// Every rank gets the values of all, made one, in place.
+    /// What this rank called last, and how far that came, as JSON with the names of torch's dumps: the flight recorder, which
+    /// keeps as many calls as `TORCH_NCCL_TRACE_BUFFER_SIZE` says.
     ///
-    /// # Errors
-    /// The backend does not take the tensor, or the group was given up.
-    pub fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Work> {
-        self.begin_of(Call::new(Operation::AllReduce).reduced(op), tensor, tensor)
-    }
-
-    /// Rank `root` gets the values of all, made one, in place; those of the others stay as they are.
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use cuda_dist::{HashStore, InitOptions, ProcessGroup};
     ///
-    /// # Errors
-    /// There is no such rank, the backend does not take the tensor, or the group was given up.
-    pub fn reduce(&self, tensor: &Tensor, root: usize, op: ReduceOp) -> Result<Work> {
-        self.check_root(root)?;
-        self.begin_of(Call::new(Operation::Reduce).reduced(op).rooted(root), tensor, tensor)
-    }
-
-    /// Every rank gets the values of rank `root`, in place.
-    ///
-    /// # Errors
-    /// There is no such rank, the backend does not take the tensor, or the group was given up.
-    pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Work> {
-        self.check_root(root)?;
-        self.begin_of(Call::new(Operation::Broadcast).rooted(root), tensor, tensor)
-    }
-
-    /// Every rank gets the values of all, one after another in the order of the ranks. `output` has as many elements as all
-    /// inputs together.
-    ///
-    /// # Errors
-    /// The sizes do not fit, the backend does not take the tensors, or the group was given up.
-    pub fn all_gather_into_tensor(&self, output: &Tensor, input: &Tensor) -> Result<Work> {
-        self.check_whole(input, output)?;
-        self.begin_of(Call::new(Operation::AllGather), input, output)
-    }
-
-    /// Every rank gets its part of the values of all, made one. `input` has as many elements as all outputs together.
-    ///
-    /// # Errors
-    /// The sizes do not fit, the backend does not take the tensors, or the group was given up.
-    pub fn reduce_scatter_tensor(&self, output: &Tensor, input: &Tensor, op: ReduceOp) -> Result<Work> {
-        self.check_whole(output, input)?;
-        self.begin_of(Call::new(Operation::ReduceScatter).reduced(op), input, output)
-    }
-
-    /// Ends when every rank has called it.
-    ///
-    /// # Errors
-    /// The group was given up.
-    pub fn barrier(&self) -> Result<Work> {
-        self.begin(Call::new(Operation::Barrier), None)
+    /// let group = ProcessGroup::with_store(std::sync::Arc::new(HashStore::new()), 0, 1, &InitOptions::default())?;
+    /// group.barrier()?.wait()?;
+    /// assert!(group.flight_record().contains("\"profiling_name\":\"store:barrier\""));
+    /// # Ok::<(), cuda_dist::Error>(())
+    /// ```
+    #[must_use]
+    pub fn flight_record(&self) -> String {
+        self.inner.flight_record()
     }
 
     /// Waits until every rank is here, on the host and past the backend, and names those that are not: torch's
@@ -393,7 +394,8 @@ impl ProcessGroup {
         }
         let left = self.store.add("cuda_dist/left", 1);
         if self.server.is_none() {
-            return left.map(drop);
+            let is_last = left? == self.size().cast_signed() as i64;
+            return if is_last && self.inner.name != FIRST_GROUP { self.tidy() } else { Ok(()) };
         }
         let (begin, mut left) = (Instant::now(), left?);
         while left < self.size().cast_signed() as i64 && begin.elapsed() < Duration::from_secs(5) {
@@ -404,9 +406,12 @@ impl ProcessGroup {
     }
 
     fn end(&self) {
-        self.inner.is_destroyed.store(true, Ordering::Release);
-        let under_way: Vec<_> = self.inner.state().under_way.iter().cloned().collect();
-        under_way.iter().for_each(|work| drop(work.verdict.set(Error::Destroyed)));
+        {
+            let _resting = self.inner.resting.lock().unwrap_or_else(PoisonError::into_inner);
+            self.inner.is_destroyed.store(true, Ordering::Release);
+        }
+        self.inner.ending.notify_all();
+        self.inner.condemn(&Error::Destroyed);
         self.inner.backend.abort();
     }
 }

@@ -20,7 +20,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// Where the first rank that gives up says so: `rank reason`.
 const ABORT: &str = "cuda_dist/abort";
 
-fn state_key(rank: usize) -> String {
+pub(super) fn state_key(rank: usize) -> String {
     format!("cuda_dist/state/{rank}")
 }
 
@@ -48,7 +48,7 @@ impl Watchdog {
             if is_over {
                 return;
             }
-            thread::sleep(TICK.min(self.inner.settings.beat));
+            self.inner.rest(TICK.min(self.inner.settings.beat));
         }
     }
 
@@ -56,14 +56,19 @@ impl Watchdog {
         self.beat += 1;
         let line = {
             let state = self.inner.state();
-            to_line(self.beat, has_left, state.completed, state.last.as_ref())
+            let message = state.messages.first().map(|work| &work.call);
+            to_line(self.beat, has_left, state.completed, state.last.as_ref(), message)
         };
         self.store.set(&state_key(self.inner.rank), line.as_bytes())
     }
 
     /// Without the store nothing under way can end well; with nothing under way it is no matter.
     fn store_is_lost(&self, error: Error) {
-        if !self.inner.state().under_way.is_empty() {
+        let is_waited_for = {
+            let state = self.inner.state();
+            !state.under_way.is_empty() || !state.messages.is_empty()
+        };
+        if is_waited_for {
             self.inner.give_up(&error);
         }
     }
@@ -86,21 +91,7 @@ impl Watchdog {
 
     /// Counts what has ended, and gives up where it failed or takes too long.
     fn look_at_works(&mut self) {
-        let (failed, late) = {
-            let mut state = self.inner.state();
-            let mut failed = None;
-            while let Some(first) = state.under_way.front()
-                && let Some(outcome) = first.outcome(Duration::ZERO)
-            {
-                match outcome {
-                    Ok(()) => state.completed = first.call.sequence,
-                    Err(error) => failed = failed.or(Some(error)),
-                }
-                state.under_way.pop_front();
-            }
-            let late = state.under_way.front().filter(|work| work.begun.elapsed() >= self.inner.timeout).cloned();
-            (failed, late)
-        };
+        let (failed, late) = self.count_ended();
         if self.inner.given_up.get().is_some() || self.inner.is_destroyed() {
             return;
         }
@@ -113,6 +104,33 @@ impl Watchdog {
                 self.say_and_give_up(&Error::Timeout(Arc::new(report)));
             }
         }
+    }
+
+    /// Counts what has ended: the first error, and what takes too long.
+    fn count_ended(&self) -> (Option<Error>, Option<Arc<Shared>>) {
+        let mut failed = None;
+        let mut guard = self.inner.state();
+        let state = &mut *guard;
+        let recorder = &mut state.recorder;
+        let mut has_ended = |work: &Shared| {
+            let outcome = work.outcome(Duration::ZERO)?;
+            let failure = outcome.as_ref().err().map(ToString::to_string);
+            recorder.end(work.number, work.took().unwrap_or_default(), failure);
+            failed = failed.take().or_else(|| outcome.clone().err());
+            Some(outcome)
+        };
+        while let Some(first) = state.under_way.front()
+            && let Some(outcome) = has_ended(first)
+        {
+            if outcome.is_ok() {
+                state.completed = first.call.sequence;
+            }
+            state.under_way.pop_front();
+        }
+        state.messages.retain(|work| has_ended(work).is_none());
+        let mut candidates = state.under_way.front().into_iter().chain(&state.messages);
+        let late = candidates.find(|work| work.begun.elapsed() >= self.inner.timeout).cloned();
+        (failed, late)
     }
 
     fn say_and_give_up(&self, error: &Error) {

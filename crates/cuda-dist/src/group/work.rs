@@ -35,10 +35,14 @@ pub struct Work {
 pub(super) struct Shared {
     pub(super) rank: usize,
     pub(super) call: Call,
+    /// Which of the group's calls it is, messages among them.
+    pub(super) number: u64,
     pub(super) begun: Instant,
     pub(super) pending: Arc<dyn Pending>,
     /// Waiting is done on the host, also where streams could be ordered.
     pub(super) blocking: bool,
+    /// It says how long it took.
+    pub(super) is_timed: bool,
     /// Why it ended without the backend.
     pub(super) verdict: OnceLock<Error>,
 }
@@ -51,6 +55,10 @@ impl Shared {
             other => other,
         };
         self.pending.outcome(timeout).map(given_up).or_else(|| self.verdict.get().cloned().map(Err))
+    }
+
+    pub(super) fn took(&self) -> Result<Option<Duration>> {
+        if self.is_timed { self.pending.took() } else { Ok(None) }
     }
 }
 
@@ -74,6 +82,11 @@ impl Work {
         if !self.shared.blocking && self.shared.pending.order()? {
             return Ok(());
         }
+        self.wait_on_host()
+    }
+
+    /// Waits on the host also where streams could be ordered.
+    pub(super) fn wait_on_host(&self) -> Result<()> {
         loop {
             if let Some(outcome) = self.shared.outcome(SLICE) {
                 return outcome;
@@ -103,6 +116,45 @@ impl Work {
     #[must_use]
     pub fn is_completed(&self) -> bool {
         self.shared.outcome(Duration::ZERO).is_some()
+    }
+
+    /// How long it took, where it is done and `TORCH_NCCL_ENABLE_TIMING` asks for that: on the device between the begin and
+    /// the end of the work (torch's `Work._get_duration`), on the backend `store` as the host sees it.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use std::sync::Arc;
+    ///
+    /// use cuda_dist::{HashStore, InitOptions, ProcessGroup, Settings};
+    ///
+    /// let settings = Settings { enable_timing: true, ..Settings::default() };
+    /// let options = InitOptions { settings: Some(settings), ..InitOptions::default() };
+    /// let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 1, &options)?;
+    /// let work = group.barrier()?;
+    /// work.wait()?;
+    /// assert!(work.duration()?.is_some());
+    /// # Ok::<(), cuda_dist::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn duration(&self) -> Result<Option<Duration>> {
+        self.shared.took()
+    }
+
+    /// Which rank a message came from or went to, once it has (torch's `Work._source_rank`); none for a collective.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use cuda_dist::{HashStore, InitOptions, ProcessGroup};
+    ///
+    /// let group = ProcessGroup::with_store(std::sync::Arc::new(HashStore::new()), 0, 1, &InitOptions::default())?;
+    /// assert_eq!(group.barrier()?.source_rank(), None);
+    /// # Ok::<(), cuda_dist::Error>(())
+    /// ```
+    #[must_use]
+    pub fn source_rank(&self) -> Option<usize> {
+        self.shared.pending.source()
     }
 
     /// Why it failed, where it has.

@@ -1,7 +1,7 @@
 //! Which rank this process is, by the variables of whoever started it.
 //!
-//! Looked for in this order, and all of one group are taken from one of them: torch's own (`torchrun`), Open MPI's, those of
-//! PMI (MPICH, Intel MPI), Slurm's.
+//! Looked for in this order, and all of one group are taken from one of them: torch's own (`torchrun`), Open MPI's,
+//! MVAPICH's, those of PMI (MPICH, Intel MPI), Slurm's, Flux's, and those of an indexed job of Kubernetes.
 //!
 //! Invariant: nothing is guessed: a variable that is there and no number is an error that names it.
 
@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// Who started it: `torchrun`, `Open MPI`, `PMI` or `Slurm`.
+    /// Who started it: `torchrun`, `Open MPI`, `MVAPICH`, `PMI`, `Slurm`, `Flux` or `Kubernetes`.
     pub by: &'static str,
     /// The rank, from 0 on.
     pub rank: usize,
@@ -50,7 +50,7 @@ struct Names {
     local_size: &'static str,
 }
 
-const LAUNCHERS: [Names; 4] = [
+const LAUNCHERS: [Names; 7] = [
     Names {
         by: "torchrun",
         rank: "RANK",
@@ -66,6 +66,13 @@ const LAUNCHERS: [Names; 4] = [
         local_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
     },
     Names {
+        by: "MVAPICH",
+        rank: "MV2_COMM_WORLD_RANK",
+        size: "MV2_COMM_WORLD_SIZE",
+        local_rank: "MV2_COMM_WORLD_LOCAL_RANK",
+        local_size: "MV2_COMM_WORLD_LOCAL_SIZE",
+    },
+    Names {
         by: "PMI",
         rank: "PMI_RANK",
         size: "PMI_SIZE",
@@ -73,6 +80,20 @@ const LAUNCHERS: [Names; 4] = [
         local_size: "MPI_LOCALNRANKS",
     },
     Names { by: "Slurm", rank: "SLURM_PROCID", size: "SLURM_NTASKS", local_rank: "SLURM_LOCALID", local_size: "" },
+    Names {
+        by: "Flux",
+        rank: "FLUX_TASK_RANK",
+        size: "FLUX_JOB_SIZE",
+        local_rank: "FLUX_TASK_LOCAL_ID",
+        local_size: "",
+    },
+    Names {
+        by: "Kubernetes",
+        rank: "JOB_COMPLETION_INDEX",
+        size: "WORLD_SIZE",
+        local_rank: "LOCAL_RANK",
+        local_size: "LOCAL_WORLD_SIZE",
+    },
 ];
 
 impl Launch {
@@ -219,6 +240,24 @@ mod tests {
         assert_eq!(launch(&mpi).unwrap().master_addr, "127.0.0.1");
         assert_eq!(named(&mpi[..3]), "MASTER_ADDR");
         assert_eq!(named(&mpi[..4]), "MASTER_PORT");
+    }
+
+    #[test]
+    fn each_launcher_is_known_by_its_variables() {
+        for names in &super::LAUNCHERS {
+            let all = [
+                (names.rank, "1"),
+                (names.size, "2"),
+                (names.local_rank, "1"),
+                ("MASTER_ADDR", "host"),
+                ("MASTER_PORT", "1"),
+            ];
+            let launch = launch(&all).unwrap();
+            assert_eq!((launch.by, launch.rank, launch.world_size, launch.local_rank), (names.by, 1, 2, Some(1)));
+            // A rank without a size is not guessed.
+            assert_eq!(named(&[(names.rank, "1")]), names.size);
+            assert_eq!(named(&[(names.rank, "one"), (names.size, "2")]), names.rank);
+        }
     }
 
     #[test]

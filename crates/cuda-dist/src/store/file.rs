@@ -186,6 +186,11 @@ impl Drop for FileStore {
     }
 }
 
+fn no_queues() -> Error {
+    let problem = "a store in a file has no queues; one by TCP has".to_owned();
+    Error::Unsupported { backend: "file", problem }
+}
+
 /// A length and as many bytes, where they are all there.
 fn piece<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, behind) = rest.split_first_chunk::<4>()?;
@@ -257,6 +262,18 @@ impl Store for FileStore {
 
     fn num_keys(&self) -> Result<usize> {
         self.with(|log, _| Ok(log.values.keys().filter(|key| key.starts_with(b"/")).count()))
+    }
+
+    fn queue_push(&self, _key: &str, _value: &[u8]) -> Result<()> {
+        Err(no_queues())
+    }
+
+    fn queue_pop(&self, _key: &str, _timeout: Duration) -> Result<Vec<u8>> {
+        Err(no_queues())
+    }
+
+    fn queue_len(&self, _key: &str) -> Result<usize> {
+        Err(no_queues())
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Store>> {

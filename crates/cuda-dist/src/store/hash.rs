@@ -5,8 +5,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Store;
 use super::table::Table;
+use super::{Store, wait_for_queue};
 use crate::error::{Error, Result};
 
 /// A store inside one process (torch's `HashStore`). Clones share their values.
@@ -116,6 +116,27 @@ impl Store for HashStore {
 
     fn num_keys(&self) -> Result<usize> {
         Ok(self.table().len())
+    }
+
+    fn queue_push(&self, key: &str, value: &[u8]) -> Result<()> {
+        self.change(|table| table.push(key.as_bytes(), value.to_vec()))
+    }
+
+    fn queue_pop(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
+        let begin = Instant::now();
+        loop {
+            let mut table = self.table_with(&[key], timeout.saturating_sub(begin.elapsed()))?;
+            if let Some((_, value)) = table.pop(key.as_bytes()) {
+                return Ok(value);
+            }
+            // The key has a value and no queue: that is not what is waited for.
+            drop(table);
+            wait_for_queue(key, begin, timeout)?;
+        }
+    }
+
+    fn queue_len(&self, key: &str) -> Result<usize> {
+        Ok(self.table().queue_len(key.as_bytes()))
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Store>> {

@@ -10,13 +10,14 @@ pub(crate) mod tcp;
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub use file::FileStore;
 pub use hash::HashStore;
 pub use prefix::PrefixStore;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Values under keys that all processes of a group see: torch's `torch.distributed.Store`.
 ///
@@ -107,9 +108,54 @@ pub trait Store: Send + Sync + Debug {
         values.iter().try_for_each(|(key, value)| self.set(key, value))
     }
 
+    /// Puts a value at the end of a queue, apart from the key's value (torch's `queue_push`). Whoever waits for the key finds
+    /// it there; [`Self::num_keys`] does not count it, and [`Self::delete_key`] leaves it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use cuda_dist::{HashStore, Store};
+    ///
+    /// let store = HashStore::new();
+    /// store.queue_push("jobs", b"first")?;
+    /// store.queue_push("jobs", b"second")?;
+    /// assert_eq!(store.queue_len("jobs")?, 2);
+    /// assert_eq!(store.queue_pop("jobs", Duration::ZERO)?, b"first");
+    /// # Ok::<(), cuda_dist::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The store is lost or takes no more. A [`FileStore`] has no queues, as in torch.
+    fn queue_push(&self, key: &str, value: &[u8]) -> Result<()>;
+
+    /// Takes the first value of a queue, and waits for one where there is none (torch's `queue_pop`).
+    ///
+    /// # Errors
+    /// There is none within the time, or as [`Self::queue_push`].
+    fn queue_pop(&self, key: &str, timeout: Duration) -> Result<Vec<u8>>;
+
+    /// How many values are in a queue (torch's `queue_len`).
+    ///
+    /// # Errors
+    /// As [`Self::queue_push`].
+    fn queue_len(&self, key: &str) -> Result<usize>;
+
     /// The same values by a connection of its own, so that what waits here holds up nobody there (torch's `clone`).
     ///
     /// # Errors
     /// The store is lost.
     fn duplicate(&self) -> Result<Arc<dyn Store>>;
+}
+
+/// A moment until a queue is looked at again, since waiting for its key was of no use: another took what came, or the key
+/// has a value too.
+///
+/// # Errors
+/// The time is over.
+fn wait_for_queue(key: &str, begin: Instant, timeout: Duration) -> Result<()> {
+    if begin.elapsed() >= timeout {
+        return Err(Error::StoreTimeout { keys: vec![key.to_owned()], waited: begin.elapsed() });
+    }
+    thread::sleep(Duration::from_millis(1));
+    Ok(())
 }

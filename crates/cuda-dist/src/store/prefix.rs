@@ -100,6 +100,18 @@ impl Store for PrefixStore {
         self.store.multi_set(&keyed.iter().map(|(key, value)| (key.as_str(), *value)).collect::<Vec<_>>())
     }
 
+    fn queue_push(&self, key: &str, value: &[u8]) -> Result<()> {
+        self.store.queue_push(&self.key(key), value)
+    }
+
+    fn queue_pop(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
+        self.store.queue_pop(&self.key(key), timeout)
+    }
+
+    fn queue_len(&self, key: &str) -> Result<usize> {
+        self.store.queue_len(&self.key(key))
+    }
+
     fn duplicate(&self) -> Result<Arc<dyn Store>> {
         Ok(Arc::new(Self { prefix: self.prefix.clone(), store: self.store.duplicate()? }))
     }

@@ -1,8 +1,10 @@
 //! The values of a store: what each operation does to them, by torch's rules. No input or output.
 //!
-//! Invariant: `bytes` is the length of all keys and values together, and never above the limit.
+//! Queues are apart from values, and a key may be of both, as in torch: it has a value for who waits where its queue does.
+//!
+//! Invariant: `bytes` is the length of all keys and values together, those of queues too, and never above the limit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::{Error, Result};
 
@@ -10,6 +12,8 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct Table {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// None is empty.
+    queues: BTreeMap<Vec<u8>, VecDeque<Vec<u8>>>,
     bytes: usize,
     limit: usize,
 }
@@ -17,7 +21,7 @@ pub(crate) struct Table {
 impl Table {
     /// A table that takes so many bytes of keys and values.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { values: BTreeMap::new(), bytes: 0, limit }
+        Self { values: BTreeMap::new(), queues: BTreeMap::new(), bytes: 0, limit }
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Option<&[u8]> {
@@ -25,7 +29,7 @@ impl Table {
     }
 
     pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.values.contains_key(key)
+        self.values.contains_key(key) || self.queues.contains_key(key)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -79,7 +83,7 @@ impl Table {
     }
 
     pub(crate) fn append(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        if !self.has(key) {
+        if !self.values.contains_key(key) {
             return self.set(key, value.to_vec());
         }
         self.make_room(self.bytes + value.len())?;
@@ -87,6 +91,30 @@ impl Table {
             whole.extend_from_slice(value);
         }
         Ok(())
+    }
+
+    /// Puts a value at the end of a queue.
+    pub(crate) fn push(&mut self, key: &[u8], value: Vec<u8>) -> Result<()> {
+        let of_key = if self.queues.contains_key(key) { 0 } else { key.len() };
+        self.make_room(self.bytes + of_key + value.len())?;
+        self.queues.entry(key.to_vec()).or_default().push_back(value);
+        Ok(())
+    }
+
+    /// Takes the first value of a queue; how many there were, with it.
+    pub(crate) fn pop(&mut self, key: &[u8]) -> Option<(usize, Vec<u8>)> {
+        let queue = self.queues.get_mut(key)?;
+        let (count, value) = (queue.len(), queue.pop_front()?);
+        self.bytes -= value.len();
+        if queue.is_empty() {
+            self.queues.remove(key);
+            self.bytes -= key.len();
+        }
+        Some((count, value))
+    }
+
+    pub(crate) fn queue_len(&self, key: &[u8]) -> usize {
+        self.queues.get(key).map_or(0, VecDeque::len)
     }
 
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
@@ -121,6 +149,19 @@ mod tests {
         assert_eq!(table.compare_set(b"a", b"y", b"x".to_vec()).unwrap(), (b"y".to_vec(), false));
         assert_eq!(table.compare_set(b"a", b"", b"x".to_vec()).unwrap(), (b"x".to_vec(), true));
         assert_eq!(table.compare_set(b"a", b"z", b"w".to_vec()).unwrap(), (b"x".to_vec(), false));
+    }
+
+    #[test]
+    fn queues_give_in_order_what_they_got_and_count_towards_the_limit() {
+        let mut table = Table::new(10);
+        table.push(b"q", vec![1; 4]).unwrap();
+        table.push(b"q", vec![2; 4]).unwrap();
+        assert!(table.push(b"q", vec![3; 2]).is_err() && table.has(b"q"));
+        assert_eq!((table.len(), table.queue_len(b"q"), table.get(b"q")), (0, 2, None));
+        assert_eq!(table.pop(b"q"), Some((2, vec![1; 4])));
+        assert_eq!(table.pop(b"q"), Some((1, vec![2; 4])));
+        assert_eq!((table.pop(b"q"), table.queue_len(b"q"), table.has(b"q")), (None, 0, false));
+        table.set(b"k", vec![0; 9]).unwrap();
     }
 
     #[test]

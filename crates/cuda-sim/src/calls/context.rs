@@ -356,7 +356,8 @@ pub(crate) fn enable_peer(call: &mut Call<'_>, peer: Ptr<CUctx_st>, flags: u32) 
     call.usable_context(peer)?;
     let peer = call.home_of(peer);
     let devices = (call.active_context(context)?.device, call.active_context(peer)?.device);
-    if peer == context || !call.config.reaches(devices.0, devices.1) {
+    call.change_links();
+    if peer == context || !call.reaches(devices.0, devices.1) {
         return Err(PEER_ACCESS_UNSUPPORTED);
     }
     let current = call.contexts.get_mut(&context).ok_or(INVALID_CONTEXT)?;

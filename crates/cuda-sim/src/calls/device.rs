@@ -106,7 +106,8 @@ pub(crate) fn luid(call: &mut Call<'_>, luid: Ptr<c_char>, mask: Ptr<u32>, devic
 pub(crate) fn can_access_peer(call: &mut Call<'_>, can: Ptr<i32>, device: i32, peer: i32) -> Answer {
     can.required()?;
     let (device, peer) = (call.device(device)?, call.device(peer)?);
-    can.write(i32::from(device != peer && call.config.reaches(device, peer)))
+    call.change_links();
+    can.write(i32::from(device != peer && call.reaches(device, peer)))
 }
 
 pub(crate) fn peer_attribute(
@@ -131,15 +132,13 @@ pub(crate) fn peer_attribute(
     if source == target {
         return Err(INVALID_DEVICE);
     }
-    let (config, reaches) = (&call.config, call.config.reaches(source, target));
-    let topology = config.topology.as_ref();
+    call.change_links();
+    let reaches = call.reaches(source, target);
     value.write(match attribute {
-        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK => {
-            topology.map_or(0, |topology| topology.rank(source, target))
-        }
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK => call.peer_rank(source, target),
         CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => 0,
         CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED => {
-            i32::from(reaches && topology.is_none_or(|topology| topology.has_atomics(source, target)))
+            i32::from(call.joined_by_nvlink(source, target))
         }
         _ => i32::from(reaches),
     })

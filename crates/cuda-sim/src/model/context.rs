@@ -121,6 +121,7 @@ impl State {
         self.contexts.insert(handle, context);
         // A device too full for a context does not exist: nothing can be allocated without one.
         let _ = self.memory.take_physical(device, self.context_bytes());
+        self.tell_others();
     }
 
     /// Makes a context's legacy stream.
@@ -199,6 +200,7 @@ impl State {
         for context in self.contexts.values_mut() {
             context.peers.remove(&handle);
         }
+        self.tell_others();
     }
 
     pub(super) fn discard_work(&mut self, context: u64) {

@@ -5,13 +5,15 @@
 //! whoever takes the finished operation out of [`Engine::pop_due`] and must hand its id to [`Engine::complete`].
 //!
 //! Invariants: an id is in `ops` from submission to completion; `dependencies_open` counts the operations that name it
-//! in `dependents`; an operation is in the heap exactly when that count is zero and it is neither popped nor parked; `load`
+//! in `dependents`; an operation is in the heap exactly when that count is zero, none of its bytes is on a link, and it is neither
+//! popped nor parked; `load`
 //! counts the operations of each context.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use crate::topology::{Link, Way};
+use super::flows::{Ended, Flow, Flows};
+use crate::topology::Way;
 
 /// Identity of a piece of queued work; rises with every submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,8 +24,9 @@ pub(crate) struct OpId(pub(crate) u64);
 pub(crate) struct Timing {
     pub(crate) latency_ns: u64,
     pub(crate) duration_ns: u64,
-    /// Links that are busy meanwhile, and may be busy with other work before.
+    /// Links over which bytes go after the latency, which takes the time that the links need.
     pub(crate) way: Way,
+    pub(crate) bytes: u64,
 }
 
 #[derive(Debug)]
@@ -36,6 +39,10 @@ struct Op<E> {
     earliest_ns: u64,
     timing: Timing,
     effect: Option<E>,
+    /// Flows over links that have not ended.
+    flows_open: usize,
+    /// Whether one of them came to a link that is down.
+    is_broken: bool,
 }
 
 /// A piece of work whose time has come.
@@ -47,6 +54,8 @@ pub(crate) struct Due<E> {
     pub(crate) context: u64,
     pub(crate) at_ns: u64,
     pub(crate) effect: E,
+    /// Whether what it moved over links was lost on the way.
+    pub(crate) is_broken: bool,
 }
 
 /// All queued work of a machine.
@@ -56,13 +65,13 @@ pub(crate) struct Engine<E> {
     ops: BTreeMap<OpId, Op<E>>,
     due: BinaryHeap<Reverse<(u64, OpId)>>,
     load: BTreeMap<u64, usize>,
-    /// Until when links are busy.
-    busy: BTreeMap<Link, u64>,
+    /// What moves over links.
+    pub(crate) flows: Flows,
 }
 
 impl<E> Engine<E> {
-    pub(crate) fn new() -> Self {
-        Self { next_id: 1, ops: BTreeMap::new(), due: BinaryHeap::new(), load: BTreeMap::new(), busy: BTreeMap::new() }
+    pub(crate) fn new(flows: Flows) -> Self {
+        Self { next_id: 1, ops: BTreeMap::new(), due: BinaryHeap::new(), load: BTreeMap::new(), flows }
     }
 
     /// Queues work of `context` that starts after all of `after` have finished. Finished ids in `after` are fine.
@@ -87,6 +96,8 @@ impl<E> Engine<E> {
             earliest_ns: now_ns,
             timing,
             effect: Some(effect),
+            flows_open: 0,
+            is_broken: false,
         };
         self.ops.insert(id, op);
         *self.load.entry(context).or_default() += 1;
@@ -115,20 +126,20 @@ impl<E> Engine<E> {
     }
 
     fn schedule_if_ready(&mut self, id: OpId) {
-        let Some(op) = self.ops.get(&id).filter(|op| op.dependencies_open == 0) else { return };
-        let Timing { latency_ns, duration_ns, way } = op.timing;
-        let free_ns = way.links().filter_map(|link| self.busy.get(&link)).max().copied().unwrap_or(0);
-        let moves_ns = op.earliest_ns.max(free_ns);
-        let finish_ns = moves_ns + latency_ns + duration_ns;
-        for link in way.links() {
-            // What a copy waits for before its first byte does not keep others from the link.
-            self.busy.insert(link, moves_ns + duration_ns);
+        let Some(op) = self.ops.get_mut(&id).filter(|op| op.dependencies_open == 0) else { return };
+        let Timing { latency_ns, duration_ns, way, bytes } = op.timing;
+        let moves_ns = op.earliest_ns + latency_ns;
+        if way.is_empty() {
+            self.due.push(Reverse((moves_ns + duration_ns, id)));
+        } else {
+            op.flows_open = 1;
+            self.flows.begin(id, Flow { way, bytes }, moves_ns);
         }
-        self.due.push(Reverse((finish_ns, id)));
     }
 
     /// Takes out the work that finishes next, unless that is after `limit_ns`.
     pub(crate) fn pop_due(&mut self, limit_ns: u64) -> Option<Due<E>> {
+        self.move_bytes(limit_ns);
         let &Reverse((at_ns, id)) = self.due.peek()?;
         if at_ns > limit_ns {
             return None;
@@ -136,7 +147,51 @@ impl<E> Engine<E> {
         self.due.pop();
         let op = self.ops.get_mut(&id)?;
         let effect = op.effect.take()?;
-        Some(Due { id, asked: op.asked, context: op.context, at_ns, effect })
+        Some(Due { id, asked: op.asked, context: op.context, at_ns, effect, is_broken: op.is_broken })
+    }
+
+    /// Lets bytes move over links until work is due, or until `limit_ns`.
+    fn move_bytes(&mut self, limit_ns: u64) {
+        while let Some(now_ns) = self.flows.next_ns().filter(|&now_ns| now_ns <= limit_ns) {
+            if self.due.peek().is_some_and(|&Reverse((due_ns, _))| due_ns < now_ns) {
+                return;
+            }
+            for ended in self.flows.pass_until(now_ns) {
+                self.end_flow(ended, now_ns);
+            }
+        }
+    }
+
+    fn end_flow(&mut self, Ended { op: id, is_broken }: Ended, now_ns: u64) {
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        op.is_broken |= is_broken;
+        op.flows_open = op.flows_open.saturating_sub(1);
+        if op.flows_open == 0 {
+            self.due.push(Reverse((now_ns, id)));
+        }
+    }
+
+    /// Lets links change whose time has come, unless there is work to be done first.
+    pub(crate) fn change_links(&mut self, now_ns: u64) {
+        if !self.flows.is_change_due(now_ns) {
+            return;
+        }
+        self.move_bytes(now_ns);
+        if self.flows.next_ns().is_none_or(|next_ns| next_ns > now_ns) {
+            for ended in self.flows.pass_until(now_ns) {
+                self.end_flow(ended, now_ns);
+            }
+        }
+    }
+
+    /// Puts work back until what it moves over links, each part from a time on, has arrived.
+    pub(crate) fn send(&mut self, due: Due<E>, flows: Vec<(Flow, u64)>) {
+        let Some(op) = self.ops.get_mut(&due.id) else { return };
+        op.effect = Some(due.effect);
+        op.flows_open = flows.len();
+        for (flow, begin_ns) in flows {
+            self.flows.begin(due.id, flow, begin_ns);
+        }
     }
 
     /// Puts work that cannot finish yet back, to be tried again at `at_ns`.
@@ -178,7 +233,8 @@ impl<E> Engine<E> {
 
     /// Work that waits for nothing but its time, in no order.
     pub(crate) fn ready(&self) -> impl Iterator<Item = (OpId, &E)> {
-        self.due.iter().filter_map(|&Reverse((_, id))| Some((id, self.effect(id)?)))
+        let due = self.due.iter().map(|&Reverse((_, id))| id);
+        due.chain(self.flows.ops()).filter_map(|id| Some((id, self.effect(id)?)))
     }
 
     pub(crate) fn is_pending(&self, id: OpId) -> bool {
@@ -256,7 +312,7 @@ mod tests {
 
     #[test]
     fn dependencies_order_what_time_would_not() {
-        let mut engine = Engine::new();
+        let mut engine = Engine::new(Flows::default());
         let slow = engine.submit(0, 1, &[], took(100), "slow");
         engine.submit(0, 1, &[slow], took(1), "after slow");
         engine.submit(0, 1, &[], took(5), "quick");
@@ -266,7 +322,7 @@ mod tests {
 
     #[test]
     fn nothing_finishes_before_its_time() {
-        let mut engine = Engine::new();
+        let mut engine = Engine::new(Flows::default());
         engine.submit(10, 1, &[], took(5), "work");
         assert!(engine.pop_due(14).is_none());
         assert_eq!(engine.next_due_ns(), Some(15));
@@ -275,7 +331,7 @@ mod tests {
 
     #[test]
     fn finished_dependencies_do_not_block() {
-        let mut engine = Engine::new();
+        let mut engine = Engine::new(Flows::default());
         let first = engine.submit(0, 1, &[], took(1), "first");
         run(&mut engine);
         assert!(!engine.is_pending(first));
@@ -285,7 +341,7 @@ mod tests {
 
     #[test]
     fn parked_work_waits_until_it_is_woken() {
-        let mut engine = Engine::new();
+        let mut engine = Engine::new(Flows::default());
         let parked = engine.submit(0, 1, &[], took(1), "parked");
         engine.submit(0, 1, &[parked], took(1), "after it");
         let due = engine.pop_due(u64::MAX).expect("it is due");
@@ -297,7 +353,7 @@ mod tests {
 
     #[test]
     fn postponed_work_comes_back() {
-        let mut engine = Engine::new();
+        let mut engine = Engine::new(Flows::default());
         engine.submit(0, 1, &[], took(1), "waits");
         let due = engine.pop_due(u64::MAX).expect("it is due");
         engine.postpone(due, 50);

@@ -15,6 +15,7 @@ use ptx_sim::{Grid, Wait};
 
 use super::State;
 use super::engine::{Due, OpId};
+use super::memory::Traffic;
 use super::modules::place_of;
 use super::work::{Effect, Step};
 use crate::codes::LAUNCH_TIMEOUT;
@@ -40,6 +41,8 @@ pub(crate) struct Paused {
     pub(crate) device: u32,
     pub(crate) context: u64,
     pub(crate) wait: Wait,
+    /// What it has read from other devices and written to them so far.
+    pub(crate) traffic: Traffic,
     /// Whether it has looked in vain since anything else happened.
     in_vain: bool,
     /// How often it has looked since it wrote.
@@ -82,6 +85,7 @@ pub(crate) fn paused(
     (start_ns, number, looks): (u64, u64, u32),
     (name, device, context): (&str, u32, u64),
     wait: Wait,
+    traffic: Traffic,
 ) -> Paused {
     Paused {
         grid,
@@ -91,6 +95,7 @@ pub(crate) fn paused(
         device,
         context,
         wait,
+        traffic,
         in_vain: !wait.wrote,
         looks: if wait.wrote { 0 } else { looks + 1 },
     }

@@ -9,6 +9,7 @@ pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod engine;
 pub(crate) mod event;
+mod flows;
 pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;
@@ -24,6 +25,7 @@ mod mapped;
 pub(crate) mod memory;
 pub(crate) mod modules;
 pub(crate) mod occupancy;
+mod peers;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod pools;
@@ -47,6 +49,7 @@ use self::capture::Capture;
 use self::context::{Context, Primary};
 use self::engine::{Engine, OpId, Timing};
 use self::event::Event;
+use self::flows::Flows;
 use self::graph::Graph;
 use self::graph_memory::GraphMemory;
 use self::graphs::{Condition, Exec};
@@ -57,7 +60,7 @@ use self::libraries::{Library, LibraryKernel};
 use self::library_work::LibraryFunctions;
 use self::links::Link;
 use self::memory::bytes::Backing;
-use self::memory::{Heap, Memory, Source, Transfer};
+use self::memory::{Heap, MachineFile, Memory};
 use self::modules::{Function, Module};
 use self::pools::DevicePool;
 use self::rng::Rng;
@@ -73,7 +76,6 @@ use crate::nccl::Nccl;
 use crate::report::{LiveHandles, Report, ReportKind};
 use crate::solver::Solver;
 use crate::toolkit::Record;
-use crate::topology::Way;
 
 /// What one call costs on the host, in simulated nanoseconds.
 const CALL_COST_NS: u64 = 500;
@@ -186,16 +188,16 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config, file: Option<MachineFile>) -> Self {
         let devices = config.devices;
         let mut state = Self {
             nvml_users: 0,
             initialized_by: None,
             clock_ns: 0,
-            engine: Engine::new(),
+            engine: Engine::new(Flows::new(config.topology.clone(), config.link_faults.clone())),
             overdue: BTreeSet::new(),
             launched: None,
-            memory: Memory::new(devices, config.capacity_bytes).tracking(config.checks.uninitialized),
+            memory: Memory::new(devices, config.capacity_bytes).tracking(config.checks.uninitialized).shared_by(file),
             births: VecDeque::new(),
             primaries: (0..devices).map(|_| Primary::default()).collect(),
             contexts: BTreeMap::new(),
@@ -285,27 +287,6 @@ impl State {
         Timing { latency_ns: base_ns + stall_ns, duration_ns, ..Timing::default() }
     }
 
-    /// A time for a copy whose bytes take so many picoseconds each, unless links between devices say otherwise.
-    pub(crate) fn copy_timing(&mut self, transfer: &Transfer, picoseconds: u64) -> Timing {
-        let timing = self.draw_timing(transfer.bytes(), picoseconds);
-        let Some(topology) = &self.config.topology else { return timing };
-        let device = |address: u64| {
-            let (_, region) = self.memory.region_at(address)?;
-            self.memory.is_device_address(address).then_some(region.device)
-        };
-        let from = if let Source::Memory(side) = &transfer.from { device(side.address) } else { None };
-        match (from, device(transfer.to.address)) {
-            (Some(from), Some(to)) if from != to => {
-                let (way, latency_ns, duration_ns) = topology.way(from, to, transfer.bytes());
-                let stalled_ns = if self.config.stalls { timing.latency_ns } else { 0 };
-                Timing { latency_ns: stalled_ns + latency_ns, duration_ns, way }
-            }
-            (Some(device), None) => Timing { way: Way::of_host(device, true), ..timing },
-            (None, Some(device)) => Timing { way: Way::of_host(device, false), ..timing },
-            (Some(_), Some(_)) | (None, None) => timing,
-        }
-    }
-
     /// A delay after which the completion of an event may be seen, when events are late.
     pub(crate) fn draw_lateness_ns(&mut self) -> u64 {
         if self.config.late_events { 5_000 + self.rng.below(200_000) } else { 0 }
@@ -344,6 +325,7 @@ impl State {
 
     pub(crate) fn clear_faults(&mut self) {
         self.faults.clear();
+        self.engine.flows.clear_faults();
     }
 
     /// Counts a call towards the faults that wait for it; the code to answer with when one's turn has come.

@@ -16,7 +16,7 @@ use super::grids::{self, Paused};
 use super::kernel::Kernel;
 use super::library_work::LibraryWork;
 use super::memory::bytes::{self, Bytes};
-use super::memory::{DeviceView, GRANULE, Noticed, RegionKind};
+use super::memory::{DeviceView, GRANULE, Noticed, RegionKind, Traffic};
 use super::occupancy::{Demand, MULTIPROCESSORS};
 use super::{Effect, State};
 use crate::codes::{
@@ -41,8 +41,8 @@ const SHORT_NS: u64 = 2_000;
 /// What a turn of a kernel came to.
 #[derive(Debug)]
 pub(super) enum Ran {
-    /// It has ended, and takes so many nanoseconds more.
-    Over(u64),
+    /// It has ended, and takes so many nanoseconds more, and what it moved between devices.
+    Over(u64, Traffic),
     /// It waits for memory to change.
     Waits(Box<Paused>),
 }
@@ -296,7 +296,7 @@ impl State {
         reachable.push(device);
         if let Some(work) = &launch.library {
             self.launches += 1;
-            return self.run_library(work, &reachable, due).map(Ran::Over);
+            return self.run_library(work, &reachable, due).map(|rest_ns| Ran::Over(rest_ns, Traffic::new()));
         }
         if !self.functions.contains_key(&launch.function) {
             let text = format!("kernel '{}' runs after its module was unloaded", launch.kernel.name);
@@ -334,19 +334,26 @@ impl State {
         };
         let own = self.conditions.iter().filter(|(_, condition)| condition.context == home);
         let conditions = own.map(|(&handle, _)| handle).collect();
-        let mut view = DeviceView::new(&self.memory, &reachable, &conditions, due.asked).with_heap(heap);
-        let looks = before.as_ref().map_or(0, |paused| paused.looks);
-        let mut running = before.map_or_else(|| ptx_sim::Grid::new(grid), |paused| paused.grid);
+        let view = DeviceView::new(&self.memory, &reachable, &conditions, due.asked).with_heap(heap);
+        let mut view = view.counting(self.topology().is_some() && !self.config.checks.uninitialized);
+        let (mut running, looks, traffic) = before.map_or_else(
+            || (ptx_sim::Grid::new(grid), 0, Traffic::new()),
+            |paused| (paused.grid, paused.looks, paused.traffic),
+        );
         running.pass_until(due.at_ns - start_ns);
         let ran = running.turn(grid, &mut view);
-        let (noticed, heap) = view.finish();
+        let (mut noticed, heap) = view.finish();
+        for (way, bytes) in traffic {
+            *noticed.traffic.entry(way).or_default() += bytes;
+        }
         self.put_heap(home, heap);
         self.memory.touch(&noticed.touched, device);
         let outcome = running.outcome();
         let ran = match ran {
             Ok(Progress::Waits(wait)) => {
                 let of = (launch.kernel.name.as_str(), device, context);
-                Ok(Some(grids::paused(running, (start_ns, number, looks), of, wait)))
+                let traffic = std::mem::take(&mut noticed.traffic);
+                Ok(Some(grids::paused(running, (start_ns, number, looks), of, wait, traffic)))
             }
             Ok(Progress::Ended) => Ok(None),
             Err(failure) => Err(failure),
@@ -381,7 +388,7 @@ impl State {
             Ok(Some(paused)) => Ok(Ran::Waits(Box::new(paused))),
             Ok(None) => {
                 let rest_ns = outcome.time_ns.saturating_sub(since_ns);
-                Ok(Ran::Over(if rest_ns > SHORT_NS { rest_ns } else { 0 }))
+                Ok(Ran::Over(if rest_ns > SHORT_NS { rest_ns } else { 0 }, noticed.traffic))
             }
             Err(failure) => {
                 let address = failure.at.address;

@@ -200,15 +200,20 @@ pub(crate) fn attribute(attribute: CUdevice_attribute, index: u32) -> Option<i32
         return Some(POOL_HANDLE_TYPES);
     }
     if attribute == CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID {
-        return i32::try_from(FIRST_PCI_DEVICE + index).ok();
+        return i32::try_from(pci_device(index)).ok();
     }
     let position = usize::try_from(attribute.0).ok()?.checked_sub(1)?;
     ATTRIBUTES.get(position).copied()
 }
 
+/// PCI device number of device `index`, on bus 0.
+pub(crate) fn pci_device(index: u32) -> u32 {
+    FIRST_PCI_DEVICE + index
+}
+
 /// The text by which the PCI bus knows device `index`.
 pub(crate) fn pci_bus_id(index: u32) -> String {
-    format!("0000:00:{:02X}.0", FIRST_PCI_DEVICE + index)
+    format!("0000:00:{:02X}.0", pci_device(index))
 }
 
 /// The device with a PCI bus id, which may leave out the domain.

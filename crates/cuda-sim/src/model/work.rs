@@ -11,10 +11,10 @@ use super::State;
 use super::engine::{Due, OpId, Timing};
 use super::graph::{self, Conditional, ConditionalKind};
 use super::library_work::LibraryWork;
-use super::memory::{BadAddress, Endpoint, Fill, Location, Look, Source, Stretch, Transfer};
+use super::memory::{BadAddress, Endpoint, Fill, Location, Look, Source, Stretch, Traffic, Transfer};
 use super::modules::{Launch, Ran, kind_of};
 use super::shared::SharedEvent;
-use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT};
+use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, NVLINK_UNCORRECTABLE};
 use crate::report::ReportKind;
 
 /// How often a wait for a value in memory looks again, in simulated nanoseconds.
@@ -248,6 +248,11 @@ impl State {
             self.abandon(&due);
             return Step::Applied;
         }
+        if due.is_broken {
+            self.lose_context(due.context, NVLINK_UNCORRECTABLE);
+            self.abandon(&due);
+            return Step::Applied;
+        }
         if let Effect::Host(work) = due.effect {
             return Step::Host(DueHostWork { op: due.id, context: due.context, work });
         }
@@ -287,12 +292,10 @@ impl State {
         if let Effect::Launch(launch) = &due.effect {
             match self.run_kernel(launch, &due) {
                 Ok(Ran::Waits(paused)) => return self.pause_kernel(due, *paused),
-                Ok(Ran::Over(0)) => {}
-                Ok(Ran::Over(rest_ns)) => {
+                Ok(Ran::Over(0, traffic)) if traffic.is_empty() => {}
+                Ok(Ran::Over(rest_ns, traffic)) => {
                     self.grids.stir();
-                    let until_ns = due.at_ns + rest_ns;
-                    self.engine.postpone(Due { effect: Effect::Nothing, ..due }, until_ns);
-                    return Step::Applied;
+                    return self.end_kernel_later(due, rest_ns, &traffic);
                 }
                 Err(code) => self.lose_context(due.context, code),
             }
@@ -301,6 +304,21 @@ impl State {
         }
         self.grids.stir();
         self.engine.complete(due.id, due.at_ns);
+        Step::Applied
+    }
+
+    /// Lets a kernel that has run end when its time is over and what it reached on other devices has come.
+    fn end_kernel_later(&mut self, due: Due<Effect>, rest_ns: u64, traffic: &Traffic) -> Step {
+        let until_ns = due.at_ns + rest_ns;
+        let over = Due { effect: Effect::Nothing, ..due };
+        match self.flows_of(traffic, until_ns) {
+            Some(flows) if flows.is_empty() => self.engine.postpone(over, until_ns),
+            Some(flows) => self.engine.send(over, flows),
+            None => {
+                self.lose_context(over.context, NVLINK_UNCORRECTABLE);
+                self.engine.complete(over.id, over.at_ns);
+            }
+        }
         Step::Applied
     }
 

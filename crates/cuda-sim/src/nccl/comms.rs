@@ -13,6 +13,7 @@ use cuda_sys::ncclResult_t;
 use super::exchange::{Exchange, Failure};
 use super::hub::{self, Connection, Identity};
 use super::seat::Seat;
+use super::split::Making;
 use super::{Answer, IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, SYSTEM, UNHANDLED};
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
@@ -24,7 +25,7 @@ use crate::report::ReportKind;
 const LOCAL: &str = "local";
 
 /// How often a rank that waits for others looks whether they have come from other processes.
-const ASK_AGAIN: Duration = Duration::from_millis(1);
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(1);
 
 /// What marks a configuration as one.
 const MAGIC: u32 = 0xcafe_beef;
@@ -61,6 +62,17 @@ pub(crate) struct Comm {
     /// Whether it retains the primary context of its device.
     retains: bool,
     pub(super) is_blocking: bool,
+    pub(super) identity: Identity,
+    /// Communicators that are being made from this one, how many were, and what failed of that.
+    pub(super) making: Vec<Making>,
+    pub(super) made: u64,
+    pub(super) failed_making: Option<Failure>,
+    /// Whether communicators that are split off share its means.
+    gives_share: bool,
+    /// The communicator whose means it shares.
+    pub(super) shares: Option<u64>,
+    /// A call that waits is to return.
+    pub(super) is_interrupted: bool,
     /// Its work that is not known to be done.
     pub(super) pending: Vec<OpId>,
     /// The stream that its last work is on.
@@ -71,14 +83,40 @@ pub(crate) struct Comm {
     pub(super) registered: BTreeMap<u64, (u64, u64)>,
 }
 
+/// What a configuration says, as far as it is simulated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    is_blocking: bool,
+    gives_share: bool,
+    shares: Option<u64>,
+}
+
 /// Who comes to a meeting.
-struct Newcomer {
+pub(super) struct Newcomer {
     ranks: i32,
     rank: i32,
     identity: Identity,
     context: u64,
     retains: bool,
-    is_blocking: bool,
+    setting: Setting,
+}
+
+impl Newcomer {
+    /// A rank of several in a context.
+    pub(super) fn of((rank, ranks): (usize, usize), identity: Identity, context: u64, setting: Setting) -> Self {
+        let number = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+        Self { ranks: number(ranks), rank: number(rank), identity, context, retains: false, setting }
+    }
+}
+
+impl Comm {
+    /// Where its ranks meet, if it has come so far.
+    pub(super) fn any_seat(&self) -> Option<Arc<Seat>> {
+        match &self.stage {
+            Stage::Ready(seat) | Stage::Final(seat) => Some(Arc::clone(seat)),
+            Stage::Joining(_) | Stage::Refused(_) => None,
+        }
+    }
 }
 
 pub(super) fn unique_id(call: &mut Call<'_>, id: Ptr<ncclUniqueId>) -> Answer {
@@ -129,7 +167,7 @@ impl State {
     }
 
     /// Lets a rank come to the meeting of its identity; all have come when it is the last.
-    fn join(&mut self, new: &Newcomer) -> Answer<u64> {
+    pub(super) fn join(&mut self, new: &Newcomer) -> Answer<u64> {
         let ranks = usize::try_from(new.ranks).ok().filter(|ranks| *ranks > 0);
         let rank = usize::try_from(new.rank).ok().filter(|rank| ranks.is_some_and(|ranks| *rank < ranks));
         let (Some(ranks), Some(rank)) = (ranks, rank) else {
@@ -153,7 +191,14 @@ impl State {
             device,
             context: new.context,
             retains: new.retains,
-            is_blocking: new.is_blocking,
+            is_blocking: new.setting.is_blocking,
+            identity: new.identity,
+            making: Vec::new(),
+            made: 0,
+            failed_making: None,
+            gives_share: new.setting.gives_share,
+            shares: new.setting.shares,
+            is_interrupted: false,
             pending: Vec::new(),
             stream: None,
             factors: BTreeMap::new(),
@@ -258,7 +303,11 @@ impl State {
     fn standing(&self, key: u64) -> Result<(), Failure> {
         let progress = || Failure { status: IN_PROGRESS, text: "the communicator waits for other ranks".to_owned() };
         let Some(comm) = self.nccl.comms.get(&key) else { return Ok(()) };
+        if let Some(failure) = &comm.failed_making {
+            return Err(failure.clone());
+        }
         match &comm.stage {
+            Stage::Ready(_) if !comm.making.is_empty() => Err(progress()),
             Stage::Joining(_) => Err(progress()),
             Stage::Refused(failure) => Err(failure.clone()),
             Stage::Ready(seat) => match seat.is_ready()? {
@@ -270,6 +319,16 @@ impl State {
                 None if comm.pending.iter().any(|&op| self.is_pending(op)) => Err(progress()),
                 None => Ok(()),
             },
+        }
+    }
+
+    /// The seat of a communicator whose ranks have come.
+    pub(super) fn seat_if_ready(&mut self, key: u64) -> Result<Option<Arc<Seat>>, Failure> {
+        self.try_to_begin(key);
+        match self.standing(key) {
+            Ok(()) => Ok(self.nccl.comms.get(&key).and_then(Comm::any_seat)),
+            Err(failure) if failure.status == IN_PROGRESS => Ok(None),
+            Err(failure) => Err(failure),
         }
     }
 
@@ -292,8 +351,9 @@ impl State {
     }
 
     /// Takes a communicator away.
-    fn remove_comm(&mut self, key: u64, how: &'static str) {
+    pub(super) fn remove_comm(&mut self, key: u64, how: &'static str) {
         let Some(comm) = self.nccl.comms.remove(&key) else { return };
+        comm.making.iter().for_each(|making| self.forget(making));
         match &comm.stage {
             Stage::Ready(seat) | Stage::Final(seat) => seat.leave(how),
             Stage::Joining(identity) => {
@@ -313,7 +373,7 @@ impl State {
 }
 
 impl Call<'_> {
-    /// Waits until a communicator is ready or refused.
+    /// Waits until a communicator is ready or refused; it stays in either case.
     pub(super) fn finish_joining(&mut self, key: u64) -> Answer {
         let (begun, patience) = (Instant::now(), self.config.nccl_timeout);
         let joins = |state: &State| state.standing(key).is_err_and(|failure| failure.status == IN_PROGRESS);
@@ -327,10 +387,7 @@ impl Call<'_> {
             self.wait_until(|state| !joins(state) || asked.elapsed() > ASK_AGAIN);
         }
         let standing = self.standing(key);
-        standing.map_err(|failure| {
-            self.remove_comm(key, "was refused");
-            self.refuse(failure.status, failure.text)
-        })
+        standing.map_err(|failure| self.refuse(failure.status, failure.text))
     }
 
     /// Lets the calling thread's rank come, and waits for the others unless it is in a group or not to wait.
@@ -341,7 +398,15 @@ impl Call<'_> {
             group.joining.push(key);
             return Ok(());
         }
-        if new.is_blocking { self.finish_joining(key) } else { Err(IN_PROGRESS) }
+        if !new.setting.is_blocking {
+            return Err(IN_PROGRESS);
+        }
+        let joined = self.finish_joining(key);
+        if joined.is_err() {
+            self.remove_comm(key, "was refused");
+            comm.write(handle(0)).map_err(|_| INVALID_ARGUMENT)?;
+        }
+        joined
     }
 
     fn comm_context(&mut self) -> Answer<u64> {
@@ -353,7 +418,7 @@ impl Call<'_> {
 }
 
 pub(super) fn init_rank(call: &mut Call<'_>, comm: Ptr<ncclComm_t>, ranks: i32, id: ncclUniqueId, rank: i32) -> Answer {
-    init_with(call, comm, (ranks, rank), id, true)
+    init_with(call, comm, (ranks, rank), id, WAITING)
 }
 
 pub(super) fn init_rank_config(
@@ -364,17 +429,50 @@ pub(super) fn init_rank_config(
     rank: i32,
     config: Ptr<ncclConfig_t>,
 ) -> Answer {
-    let is_blocking = match config.read() {
-        Ok(config) if config.magic != MAGIC => {
-            return Err(call.refuse(INVALID_ARGUMENT, "the configuration was not initialised"));
+    let setting = call.setting(config, None)?;
+    init_with(call, comm, (ranks, rank), id, setting)
+}
+
+/// Numbers of a configuration that have bounds: their names and the least and greatest ones.
+type Bounded = (&'static str, fn(&ncclConfig_t) -> i32, i32, i32);
+const BOUNDED: [Bounded; 6] = [
+    ("blocking", |config| config.blocking, 0, 1),
+    ("cgaClusterSize", |config| config.cgaClusterSize, 0, 8),
+    ("minCTAs", |config| config.minCTAs, 1, 64),
+    ("maxCTAs", |config| config.maxCTAs, 1, 64),
+    ("splitShare", |config| config.splitShare, 0, 1),
+    ("CTAPolicy", |config| config.CTAPolicy, 0, 2),
+];
+
+const WAITING: Setting = Setting { is_blocking: true, gives_share: false, shares: None };
+
+impl Call<'_> {
+    /// What a configuration says; none is that of the communicator that a new one is made from.
+    pub(super) fn setting(&mut self, config: Ptr<ncclConfig_t>, from: Option<Ptr<ncclComm>>) -> Answer<Setting> {
+        let mut setting = WAITING;
+        if let Some(from) = from {
+            let parent = self.comm(from)?;
+            let shares = parent.gives_share.then_some(from.address());
+            setting = Setting { is_blocking: parent.is_blocking, gives_share: parent.gives_share, shares };
         }
-        Ok(config) if !matches!(config.blocking, 0 | 1 | i32::MIN) => {
-            return Err(call.refuse(INVALID_ARGUMENT, format!("blocking is {}", config.blocking)));
+        let Ok(config) = config.read() else { return Ok(setting) };
+        if config.magic != MAGIC {
+            return Err(self.refuse(INVALID_ARGUMENT, "the configuration was not initialised"));
         }
-        Ok(config) => config.blocking != 0,
-        Err(_) => true,
-    };
-    init_with(call, comm, (ranks, rank), id, is_blocking)
+        for (name, number, least, greatest) in BOUNDED {
+            let number = number(&config);
+            if number != i32::MIN && !(least..=greatest).contains(&number) {
+                return Err(self.refuse(INVALID_ARGUMENT, format!("{name} is {number}")));
+            }
+        }
+        let (fewest, most) = (config.minCTAs, config.maxCTAs);
+        if most != i32::MIN && fewest > most {
+            return Err(self.refuse(INVALID_ARGUMENT, format!("minCTAs is {fewest}, and maxCTAs {most}")));
+        }
+        setting.is_blocking = config.blocking != 0;
+        setting.gives_share = config.splitShare == 1;
+        Ok(setting)
+    }
 }
 
 fn init_with(
@@ -382,13 +480,13 @@ fn init_with(
     comm: Ptr<ncclComm_t>,
     (ranks, rank): (i32, i32),
     id: ncclUniqueId,
-    is_blocking: bool,
+    setting: Setting,
 ) -> Answer {
     comm.required().map_err(|_| INVALID_ARGUMENT)?;
     comm.write(handle(0)).map_err(|_| INVALID_ARGUMENT)?;
     let identity = id.internal.map(i8::cast_unsigned);
     let context = call.comm_context()?;
-    call.init(comm, &Newcomer { ranks, rank, identity, context, retains: false, is_blocking })
+    call.init(comm, &Newcomer { ranks, rank, identity, context, retains: false, setting })
 }
 
 pub(super) fn init_all(call: &mut Call<'_>, comms: Ptr<ncclComm_t>, count: i32, devices: Ptr<i32>) -> Answer {
@@ -415,7 +513,7 @@ pub(super) fn init_all(call: &mut Call<'_>, comms: Ptr<ncclComm_t>, count: i32, 
     for (index, device) in list.into_iter().enumerate() {
         let context = call.retain_primary(device).map_err(|_| UNHANDLED)?;
         let rank = i32::try_from(index).unwrap_or(i32::MAX);
-        let new = Newcomer { ranks, rank, identity, context, retains: true, is_blocking: true };
+        let new = Newcomer { ranks, rank, identity, context, retains: true, setting: WAITING };
         let key = call.join(&new)?;
         comms.write_at(index, handle(key)).map_err(|_| INVALID_ARGUMENT)?;
     }
@@ -457,6 +555,7 @@ pub(super) fn abort(call: &mut Call<'_>, given: Ptr<ncclComm>) -> Answer {
         return Ok(());
     }
     let pending = call.comm(given)?.pending.clone();
+    call.interrupt(given.address());
     call.remove_comm(given.address(), "was aborted");
     // What hangs has been let go by that.
     call.wait_until(|state| !pending.iter().any(|&op| state.is_parked(op)));
@@ -467,6 +566,7 @@ pub(super) fn async_error(call: &mut Call<'_>, given: Ptr<ncclComm>, error: Ptr<
     call.comm(given)?;
     error.required().map_err(|_| INVALID_ARGUMENT)?;
     call.try_to_begin(given.address());
+    call.advance(given.address());
     call.poll();
     let status = match call.standing(given.address()) {
         Ok(()) => ncclResult_t::ncclSuccess,

@@ -21,6 +21,9 @@ macro_rules! for_each_nccl_export {
             ncclCommInitRank (comm: *mut ncclComm_t, nranks: core::ffi::c_int, commId: ncclUniqueId, rank: core::ffi::c_int) => comms::init_rank;
             ncclCommInitRankConfig (comm: *mut ncclComm_t, nranks: core::ffi::c_int, commId: ncclUniqueId, rank: core::ffi::c_int, config: *mut ncclConfig_t) => comms::init_rank_config;
             ncclCommRegister (comm: ncclComm_t, buff: *mut core::ffi::c_void, size: usize, handle: *mut *mut core::ffi::c_void) => memory::register;
+            ncclCommRevoke (comm: ncclComm_t, revokeFlags: core::ffi::c_int) => split::revoke;
+            ncclCommShrink (comm: ncclComm_t, excludeRanksList: *mut core::ffi::c_int, excludeRanksCount: core::ffi::c_int, newcomm: *mut ncclComm_t, config: *mut ncclConfig_t, shrinkFlags: core::ffi::c_int) => split::shrink;
+            ncclCommSplit (comm: ncclComm_t, color: core::ffi::c_int, key: core::ffi::c_int, newcomm: *mut ncclComm_t, config: *mut ncclConfig_t) => split::split;
             ncclCommUserRank (comm: ncclComm_t, rank: *mut core::ffi::c_int) => comms::rank;
             ncclGetUniqueId (uniqueId: *mut ncclUniqueId) => comms::unique_id;
             ncclGetVersion (version: *mut core::ffi::c_int) => general::version;

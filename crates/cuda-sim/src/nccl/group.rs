@@ -23,6 +23,8 @@ pub(crate) struct Group {
     depth: u32,
     /// Communicators that wait for other ranks.
     pub(super) joining: Vec<u64>,
+    /// Communicators that make others.
+    pub(super) making: Vec<u64>,
     /// Communicator, stream and part of each call, in order.
     calls: Vec<(u64, u64, &'static str, Part)>,
     /// The first call that was refused: the whole group is then.
@@ -92,6 +94,13 @@ impl Call<'_> {
         for key in group.joining {
             if self.nccl.comms.get(&key).is_some_and(|comm| comm.is_blocking) {
                 self.finish_joining(key)?;
+            } else {
+                goes_on = true;
+            }
+        }
+        for key in group.making {
+            if self.nccl.comms.get(&key).is_some_and(|comm| comm.is_blocking) {
+                self.finish_making(key)?;
             } else {
                 goes_on = true;
             }

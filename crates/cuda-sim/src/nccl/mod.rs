@@ -1,6 +1,6 @@
 //! NCCL of the simulated machine: collectives and messages between its devices, computed on the host, in stream order.
 //!
-//! Reading order: `exports` (the functions), `general` (versions and texts), `comms` (communicators), `group` (groups of
+//! Reading order: `exports` (the functions), `general` (versions and texts), `comms` (communicators), `split` (those made from others), `group` (groups of
 //! calls), `collectives` (what is asked for), `work` (a batch on a stream), `seat`, `exchange` (where ranks meet),
 //! `arithmetic`, `hub` and `message` (ranks in several processes), `memory`.
 //!
@@ -26,6 +26,7 @@ mod hub;
 mod memory;
 mod message;
 mod seat;
+mod split;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,7 +15,6 @@ type Device = Ptr<nvmlDevice_st>;
 
 const NOT_SUPPORTED: nvmlReturn_t = nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED;
 const ENABLED: nvmlEnableState_t = nvmlEnableState_t::NVML_FEATURE_ENABLED;
-const DISABLED: nvmlEnableState_t = nvmlEnableState_t::NVML_FEATURE_DISABLED;
 
 /// Version of NVML's interface before the version of the driver.
 const NVML_VERSION: &str = "13.580.65.06";
@@ -161,19 +160,10 @@ pub(super) fn pcie_replays(state: &mut State, device: Device, count: Ptr<u32>) -
     put(count, 0)
 }
 
-/// Every link leads to another device; a device that is alone has none.
-pub(super) fn nvlink_state(state: &mut State, device: Device, link: u32, active: Ptr<nvmlEnableState_t>) -> Answer {
-    index_of(state, device)?;
-    if link >= NVML_NVLINK_MAX_LINKS {
-        return Err(INVALID_ARGUMENT);
-    }
-    put(active, if state.config.devices > 1 { ENABLED } else { DISABLED })
-}
-
 /// Answers each field by itself, as NVML does: one that is not known here is not supported.
 pub(super) fn field_values(state: &mut State, device: Device, count: i32, values: Ptr<nvmlFieldValue_t>) -> Answer {
-    index_of(state, device)?;
-    let has_links = state.config.devices > 1;
+    let device = index_of(state, device)?;
+    let has_links = !state.nvlink_peers(device).is_empty();
     for index in 0..usize::try_from(count).map_err(|_| INVALID_ARGUMENT)? {
         let mut value = values.read_at(index).map_err(|_| INVALID_ARGUMENT)?;
         let counts_links =

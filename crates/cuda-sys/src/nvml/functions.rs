@@ -34,7 +34,13 @@ crate::table::function_table! {
         nvmlDeviceGetMemoryInfo = "nvmlDeviceGetMemoryInfo" 0 (device: nvmlDevice_t, memory: *mut nvmlMemory_t);
         nvmlDeviceGetMigMode = "nvmlDeviceGetMigMode" 0 (device: nvmlDevice_t, currentMode: *mut core::ffi::c_uint, pendingMode: *mut core::ffi::c_uint);
         nvmlDeviceGetName = "nvmlDeviceGetName" 0 (device: nvmlDevice_t, name: *mut core::ffi::c_char, length: core::ffi::c_uint);
+        nvmlDeviceGetNvLinkCapability = "nvmlDeviceGetNvLinkCapability" 0 (device: nvmlDevice_t, link: core::ffi::c_uint, capability: nvmlNvLinkCapability_t, capResult: *mut core::ffi::c_uint);
+        nvmlDeviceGetNvLinkRemoteDeviceType = "nvmlDeviceGetNvLinkRemoteDeviceType" 0 (device: nvmlDevice_t, link: core::ffi::c_uint, pNvLinkDeviceType: *mut nvmlIntNvLinkDeviceType_t);
+        nvmlDeviceGetNvLinkRemotePciInfo_v2 = "nvmlDeviceGetNvLinkRemotePciInfo" 0 (device: nvmlDevice_t, link: core::ffi::c_uint, pci: *mut nvmlPciInfo_t);
         nvmlDeviceGetNvLinkState = "nvmlDeviceGetNvLinkState" 0 (device: nvmlDevice_t, link: core::ffi::c_uint, isActive: *mut nvmlEnableState_t);
+        nvmlDeviceGetNvLinkVersion = "nvmlDeviceGetNvLinkVersion" 0 (device: nvmlDevice_t, link: core::ffi::c_uint, version: *mut core::ffi::c_uint);
+        nvmlDeviceGetP2PStatus = "nvmlDeviceGetP2PStatus" 0 (device1: nvmlDevice_t, device2: nvmlDevice_t, p2pIndex: nvmlGpuP2PCapsIndex_t, p2pStatus: *mut nvmlGpuP2PStatus_t);
+        nvmlDeviceGetPciInfo_v3 = "nvmlDeviceGetPciInfo" 0 (device: nvmlDevice_t, pci: *mut nvmlPciInfo_t);
         nvmlDeviceGetPcieReplayCounter = "nvmlDeviceGetPcieReplayCounter" 0 (device: nvmlDevice_t, value: *mut core::ffi::c_uint);
         nvmlDeviceGetPcieThroughput = "nvmlDeviceGetPcieThroughput" 0 (device: nvmlDevice_t, counter: nvmlPcieUtilCounter_t, value: *mut core::ffi::c_uint);
         nvmlDeviceGetPerformanceState = "nvmlDeviceGetPerformanceState" 0 (device: nvmlDevice_t, pState: *mut nvmlPstates_t);
@@ -43,6 +49,8 @@ crate::table::function_table! {
         nvmlDeviceGetRemappedRows = "nvmlDeviceGetRemappedRows" 0 (device: nvmlDevice_t, corrRows: *mut core::ffi::c_uint, uncRows: *mut core::ffi::c_uint, isPending: *mut core::ffi::c_uint, failureOccurred: *mut core::ffi::c_uint);
         nvmlDeviceGetTemperature = "nvmlDeviceGetTemperature" 0 (device: nvmlDevice_t, sensorType: nvmlTemperatureSensors_t, temp: *mut core::ffi::c_uint);
         nvmlDeviceGetTemperatureThreshold = "nvmlDeviceGetTemperatureThreshold" 0 (device: nvmlDevice_t, thresholdType: nvmlTemperatureThresholds_t, temp: *mut core::ffi::c_uint);
+        nvmlDeviceGetTopologyCommonAncestor = "nvmlDeviceGetTopologyCommonAncestor" 0 (device1: nvmlDevice_t, device2: nvmlDevice_t, pathInfo: *mut nvmlGpuTopologyLevel_t);
+        nvmlDeviceGetTopologyNearestGpus = "nvmlDeviceGetTopologyNearestGpus" 0 (device: nvmlDevice_t, level: nvmlGpuTopologyLevel_t, count: *mut core::ffi::c_uint, deviceArray: *mut nvmlDevice_t);
         nvmlDeviceGetTotalEccErrors = "nvmlDeviceGetTotalEccErrors" 0 (device: nvmlDevice_t, errorType: nvmlMemoryErrorType_t, counterType: nvmlEccCounterType_t, eccCounts: *mut core::ffi::c_ulonglong);
         nvmlDeviceGetTotalEnergyConsumption = "nvmlDeviceGetTotalEnergyConsumption" 0 (device: nvmlDevice_t, energy: *mut core::ffi::c_ulonglong);
         nvmlDeviceGetUUID = "nvmlDeviceGetUUID" 0 (device: nvmlDevice_t, uuid: *mut core::ffi::c_char, length: core::ffi::c_uint);

@@ -37,6 +37,44 @@ pub struct nvmlDevice_st {
 pub type nvmlDevice_t = *mut nvmlDevice_st;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct nvmlPciInfo_st {
+    pub busIdLegacy: [core::ffi::c_char; 16usize],
+    pub domain: core::ffi::c_uint,
+    pub bus: core::ffi::c_uint,
+    pub device: core::ffi::c_uint,
+    pub pciDeviceId: core::ffi::c_uint,
+    pub pciSubSystemId: core::ffi::c_uint,
+    pub busId: [core::ffi::c_char; 32usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of nvmlPciInfo_st"][::core::mem::size_of::<nvmlPciInfo_st>() - 68usize];
+    ["Alignment of nvmlPciInfo_st"][::core::mem::align_of::<nvmlPciInfo_st>() - 4usize];
+    [
+        "Offset of field: nvmlPciInfo_st::busIdLegacy",
+    ][::core::mem::offset_of!(nvmlPciInfo_st, busIdLegacy) - 0usize];
+    [
+        "Offset of field: nvmlPciInfo_st::domain",
+    ][::core::mem::offset_of!(nvmlPciInfo_st, domain) - 16usize];
+    [
+        "Offset of field: nvmlPciInfo_st::bus",
+    ][::core::mem::offset_of!(nvmlPciInfo_st, bus) - 20usize];
+    [
+        "Offset of field: nvmlPciInfo_st::device",
+    ][::core::mem::offset_of!(nvmlPciInfo_st, device) - 24usize];
+    [
+        "Offset of field: nvmlPciInfo_st::pciDeviceId",
+    ][::core::mem::offset_of!(nvmlPciInfo_st, pciDeviceId) - 28usize];
+    [
+        "Offset of field: nvmlPciInfo_st::pciSubSystemId",
+    ][::core::mem::offset_of!(nvmlPciInfo_st, pciSubSystemId) - 32usize];
+    [
+        "Offset of field: nvmlPciInfo_st::busId",
+    ][::core::mem::offset_of!(nvmlPciInfo_st, busId) - 36usize];
+};
+pub type nvmlPciInfo_t = nvmlPciInfo_st;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct nvmlUtilization_st {
     pub gpu: core::ffi::c_uint,
     pub memory: core::ffi::c_uint,
@@ -110,6 +148,116 @@ const _: () = {
 };
 pub type nvmlProcessInfo_v2_t = nvmlProcessInfo_v2_st;
 pub type nvmlProcessInfo_t = nvmlProcessInfo_v2_st;
+impl nvmlNvLinkCapability_enum {
+    pub const NVML_NVLINK_CAP_P2P_SUPPORTED: nvmlNvLinkCapability_enum = nvmlNvLinkCapability_enum(
+        0,
+    );
+    pub const NVML_NVLINK_CAP_SYSMEM_ACCESS: nvmlNvLinkCapability_enum = nvmlNvLinkCapability_enum(
+        1,
+    );
+    pub const NVML_NVLINK_CAP_P2P_ATOMICS: nvmlNvLinkCapability_enum = nvmlNvLinkCapability_enum(
+        2,
+    );
+    pub const NVML_NVLINK_CAP_SYSMEM_ATOMICS: nvmlNvLinkCapability_enum = nvmlNvLinkCapability_enum(
+        3,
+    );
+    pub const NVML_NVLINK_CAP_SLI_BRIDGE: nvmlNvLinkCapability_enum = nvmlNvLinkCapability_enum(
+        4,
+    );
+    pub const NVML_NVLINK_CAP_VALID: nvmlNvLinkCapability_enum = nvmlNvLinkCapability_enum(
+        5,
+    );
+    pub const NVML_NVLINK_CAP_COUNT: nvmlNvLinkCapability_enum = nvmlNvLinkCapability_enum(
+        6,
+    );
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct nvmlNvLinkCapability_enum(pub core::ffi::c_uint);
+pub use self::nvmlNvLinkCapability_enum as nvmlNvLinkCapability_t;
+impl nvmlIntNvLinkDeviceType_enum {
+    pub const NVML_NVLINK_DEVICE_TYPE_GPU: nvmlIntNvLinkDeviceType_enum = nvmlIntNvLinkDeviceType_enum(
+        0,
+    );
+    pub const NVML_NVLINK_DEVICE_TYPE_IBMNPU: nvmlIntNvLinkDeviceType_enum = nvmlIntNvLinkDeviceType_enum(
+        1,
+    );
+    pub const NVML_NVLINK_DEVICE_TYPE_SWITCH: nvmlIntNvLinkDeviceType_enum = nvmlIntNvLinkDeviceType_enum(
+        2,
+    );
+    pub const NVML_NVLINK_DEVICE_TYPE_UNKNOWN: nvmlIntNvLinkDeviceType_enum = nvmlIntNvLinkDeviceType_enum(
+        255,
+    );
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct nvmlIntNvLinkDeviceType_enum(pub core::ffi::c_uint);
+pub use self::nvmlIntNvLinkDeviceType_enum as nvmlIntNvLinkDeviceType_t;
+impl nvmlGpuLevel_enum {
+    pub const NVML_TOPOLOGY_INTERNAL: nvmlGpuLevel_enum = nvmlGpuLevel_enum(0);
+    pub const NVML_TOPOLOGY_SINGLE: nvmlGpuLevel_enum = nvmlGpuLevel_enum(10);
+    pub const NVML_TOPOLOGY_MULTIPLE: nvmlGpuLevel_enum = nvmlGpuLevel_enum(20);
+    pub const NVML_TOPOLOGY_HOSTBRIDGE: nvmlGpuLevel_enum = nvmlGpuLevel_enum(30);
+    pub const NVML_TOPOLOGY_NODE: nvmlGpuLevel_enum = nvmlGpuLevel_enum(40);
+    pub const NVML_TOPOLOGY_SYSTEM: nvmlGpuLevel_enum = nvmlGpuLevel_enum(50);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct nvmlGpuLevel_enum(pub core::ffi::c_uint);
+pub use self::nvmlGpuLevel_enum as nvmlGpuTopologyLevel_t;
+impl nvmlGpuP2PStatus_enum {
+    pub const NVML_P2P_STATUS_OK: nvmlGpuP2PStatus_enum = nvmlGpuP2PStatus_enum(0);
+    pub const NVML_P2P_STATUS_CHIPSET_NOT_SUPPORED: nvmlGpuP2PStatus_enum = nvmlGpuP2PStatus_enum(
+        1,
+    );
+    pub const NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED: nvmlGpuP2PStatus_enum = nvmlGpuP2PStatus_enum(
+        1,
+    );
+    pub const NVML_P2P_STATUS_GPU_NOT_SUPPORTED: nvmlGpuP2PStatus_enum = nvmlGpuP2PStatus_enum(
+        2,
+    );
+    pub const NVML_P2P_STATUS_IOH_TOPOLOGY_NOT_SUPPORTED: nvmlGpuP2PStatus_enum = nvmlGpuP2PStatus_enum(
+        3,
+    );
+    pub const NVML_P2P_STATUS_DISABLED_BY_REGKEY: nvmlGpuP2PStatus_enum = nvmlGpuP2PStatus_enum(
+        4,
+    );
+    pub const NVML_P2P_STATUS_NOT_SUPPORTED: nvmlGpuP2PStatus_enum = nvmlGpuP2PStatus_enum(
+        5,
+    );
+    pub const NVML_P2P_STATUS_UNKNOWN: nvmlGpuP2PStatus_enum = nvmlGpuP2PStatus_enum(6);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct nvmlGpuP2PStatus_enum(pub core::ffi::c_uint);
+pub use self::nvmlGpuP2PStatus_enum as nvmlGpuP2PStatus_t;
+impl nvmlGpuP2PCapsIndex_enum {
+    pub const NVML_P2P_CAPS_INDEX_READ: nvmlGpuP2PCapsIndex_enum = nvmlGpuP2PCapsIndex_enum(
+        0,
+    );
+    pub const NVML_P2P_CAPS_INDEX_WRITE: nvmlGpuP2PCapsIndex_enum = nvmlGpuP2PCapsIndex_enum(
+        1,
+    );
+    pub const NVML_P2P_CAPS_INDEX_NVLINK: nvmlGpuP2PCapsIndex_enum = nvmlGpuP2PCapsIndex_enum(
+        2,
+    );
+    pub const NVML_P2P_CAPS_INDEX_ATOMICS: nvmlGpuP2PCapsIndex_enum = nvmlGpuP2PCapsIndex_enum(
+        3,
+    );
+    pub const NVML_P2P_CAPS_INDEX_PCI: nvmlGpuP2PCapsIndex_enum = nvmlGpuP2PCapsIndex_enum(
+        4,
+    );
+    pub const NVML_P2P_CAPS_INDEX_PROP: nvmlGpuP2PCapsIndex_enum = nvmlGpuP2PCapsIndex_enum(
+        4,
+    );
+    pub const NVML_P2P_CAPS_INDEX_UNKNOWN: nvmlGpuP2PCapsIndex_enum = nvmlGpuP2PCapsIndex_enum(
+        5,
+    );
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct nvmlGpuP2PCapsIndex_enum(pub core::ffi::c_uint);
+pub use self::nvmlGpuP2PCapsIndex_enum as nvmlGpuP2PCapsIndex_t;
 impl nvmlPcieUtilCounter_enum {
     pub const NVML_PCIE_UTIL_TX_BYTES: nvmlPcieUtilCounter_enum = nvmlPcieUtilCounter_enum(
         0,
@@ -266,6 +414,36 @@ impl nvmlMemoryErrorType_enum {
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct nvmlMemoryErrorType_enum(pub core::ffi::c_uint);
 pub use self::nvmlMemoryErrorType_enum as nvmlMemoryErrorType_t;
+impl nvmlNvlinkVersion_enum {
+    pub const NVML_NVLINK_VERSION_INVALID: nvmlNvlinkVersion_enum = nvmlNvlinkVersion_enum(
+        0,
+    );
+    pub const NVML_NVLINK_VERSION_1_0: nvmlNvlinkVersion_enum = nvmlNvlinkVersion_enum(
+        1,
+    );
+    pub const NVML_NVLINK_VERSION_2_0: nvmlNvlinkVersion_enum = nvmlNvlinkVersion_enum(
+        2,
+    );
+    pub const NVML_NVLINK_VERSION_2_2: nvmlNvlinkVersion_enum = nvmlNvlinkVersion_enum(
+        3,
+    );
+    pub const NVML_NVLINK_VERSION_3_0: nvmlNvlinkVersion_enum = nvmlNvlinkVersion_enum(
+        4,
+    );
+    pub const NVML_NVLINK_VERSION_3_1: nvmlNvlinkVersion_enum = nvmlNvlinkVersion_enum(
+        5,
+    );
+    pub const NVML_NVLINK_VERSION_4_0: nvmlNvlinkVersion_enum = nvmlNvlinkVersion_enum(
+        6,
+    );
+    pub const NVML_NVLINK_VERSION_5_0: nvmlNvlinkVersion_enum = nvmlNvlinkVersion_enum(
+        7,
+    );
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct nvmlNvlinkVersion_enum(pub core::ffi::c_uint);
+pub use self::nvmlNvlinkVersion_enum as nvmlNvlinkVersion_t;
 impl nvmlEccCounterType_enum {
     pub const NVML_VOLATILE_ECC: nvmlEccCounterType_enum = nvmlEccCounterType_enum(0);
     pub const NVML_AGGREGATE_ECC: nvmlEccCounterType_enum = nvmlEccCounterType_enum(1);

@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// The node with other values in their place.
-    pub(super) fn with_operands(self, other: impl Fn(Value) -> Value) -> Self {
+    pub(crate) fn with_operands(self, other: impl Fn(Value) -> Value) -> Self {
         match self {
             Self::Input(_) | Self::Scalar(_) | Self::Constant { .. } | Self::Index => self,
             Self::Unary(op, a) => Self::Unary(op, other(a)),

@@ -15,6 +15,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
 
 pub(crate) use access::Space;
+use node::Made;
 
 use crate::math::{self, Math};
 use crate::types::Type;
@@ -83,6 +84,16 @@ impl Class {
     }
 }
 
+/// Which values are recalled ([`Writer::recall`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recall {
+    Nothing,
+    /// Those that come of a conversion: they take the place of what was converted.
+    Conversions,
+    /// All that operations give: more registers for fewer instructions.
+    Everything,
+}
+
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reg {
@@ -121,7 +132,13 @@ pub(crate) struct Writer {
     constants: Option<HashMap<(Type, u64), Reg>>,
     /// Words of which elements of 16 bits are halves, and whether they are the high ones, while constants are shared.
     halves: HashMap<Reg, (Reg, bool)>,
+    /// What nodes have become, while that is recalled.
+    made: HashMap<Made, Rounded>,
+    recalls: Recall,
 }
+
+/// The register of a value, and of the same value in 32 bits where both come of one instruction.
+type Rounded = (Reg, Option<Reg>);
 
 /// Adds a line to a writer's body.
 macro_rules! line {
@@ -137,7 +154,21 @@ impl Writer {
         let (body, calls) = (String::new(), BTreeSet::new());
         let has_bf16 = target >= 80;
         let (is_fused, constants, halves) = (false, None, HashMap::new());
-        Self { body, counts: [0; 6], labels: 0, calls, shared: 0, has_bf16, target, is_fused, constants, halves }
+        let (made, recalls) = (HashMap::new(), Recall::Nothing);
+        Self {
+            body,
+            counts: [0; 6],
+            labels: 0,
+            calls,
+            shared: 0,
+            has_bf16,
+            target,
+            is_fused,
+            constants,
+            halves,
+            made,
+            recalls,
+        }
     }
 
     /// The same body for a program that was fused of several: what one of them rounds to `bf16` and the next one widens
@@ -158,6 +189,12 @@ impl Writer {
     pub(crate) fn share(&mut self, begins: bool) {
         self.constants = (begins && self.is_fused).then(HashMap::new);
         self.halves.clear();
+    }
+
+    /// Takes from now on what was made already for nodes that do the same with the same registers. Instructions run
+    /// one after another meanwhile, and none gives another value to a register that a node reads.
+    pub(crate) fn recall(&mut self, what: Recall) {
+        self.recalls = what;
     }
 
     /// Copies a register to another one of its class.

@@ -2,10 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::{Class, Reg, Writer, line};
+use super::{Class, Recall, Reg, Writer, line};
 use crate::graph::{Binary, Compare, Node, Program, Unary, Value};
 use crate::math::{self, Math};
 use crate::types::{Kind, Type};
+
+/// What tells the value of a node: the node without its operands, its type and that of its first operand, whether it is
+/// rounded in place, and the registers of its operands.
+pub(super) type Made = (Node, Type, Option<Type>, bool, Vec<Reg>);
 
 impl Writer {
     /// Writes the program for one element; returns the registers of its outputs. The inputs and scalars are in registers
@@ -20,25 +24,48 @@ impl Writer {
         let mut values: Vec<Reg> = Vec::with_capacity(program.nodes().len());
         let mut widened: HashMap<Value, Reg> = HashMap::new();
         for (at, node, ty) in program.nodes() {
-            if let Some(operation) = program.note_at(at).filter(|_| self.is_fused) {
-                self.comment(operation);
-            }
-            if let Node::Convert(wide) = node
-                && self.is_fused
-                && self.has_bf16
-                && ty == Type::BF16
-                && program.is_only_widened(at)
-            {
-                let (rounded, wide) = self.round_in_place(values[wide.index()]);
-                widened.insert(at, wide);
-                values.push(rounded);
-                continue;
-            }
-            let known = if let Node::Convert(short) = node { widened.get(&short).copied() } else { None };
-            let made = known.unwrap_or_else(|| self.node(program, &values, node, ty, inputs, scalars, index));
+            let key = self.key(program, &values, at, node, ty);
+            let (made, wide) = match key.as_ref().and_then(|key| self.made.get(key)) {
+                Some(&known) => known,
+                None => {
+                    if let Some(operation) = program.note_at(at).filter(|_| self.is_fused) {
+                        self.comment(operation);
+                    }
+                    let known = if let Node::Convert(short) = node { widened.get(&short).copied() } else { None };
+                    let made = match (node, known) {
+                        (_, Some(known)) => (known, None),
+                        (Node::Convert(wide), _) if self.rounds_in_place(program, at, ty) => {
+                            let (word, wide) = self.round_in_place(values[wide.index()]);
+                            (word, Some(wide))
+                        }
+                        _ => (self.node(program, &values, node, ty, inputs, scalars, index), None),
+                    };
+                    self.made.extend(key.map(|key| (key, made)));
+                    made
+                }
+            };
+            widened.extend(wide.map(|wide| (at, wide)));
             values.push(made);
         }
         program.outputs().iter().map(|output| values[output.index()]).collect()
+    }
+
+    /// Whether a conversion gives a number that is only widened again, so that one instruction does both.
+    fn rounds_in_place(&self, program: &Program, at: Value, ty: Type) -> bool {
+        self.is_fused && self.has_bf16 && ty == Type::BF16 && program.is_only_widened(at)
+    }
+
+    /// What tells the value of a node, while values are recalled; nothing for what is there without an instruction.
+    fn key(&self, program: &Program, values: &[Reg], at: Value, node: Node, ty: Type) -> Option<Made> {
+        let is_conversion = matches!(node, Node::Convert(_));
+        let first = node.operands().next().filter(|_| match self.recalls {
+            Recall::Nothing => false,
+            Recall::Conversions => is_conversion,
+            Recall::Everything => true,
+        })?;
+        let in_place = is_conversion && self.rounds_in_place(program, at, ty);
+        let read = node.operands().map(|value| values[value.index()]).collect();
+        Some((node.with_operands(|_| Value::new(0)), ty, Some(program.type_of(first)), in_place, read))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are what a node can refer to")]

@@ -10,25 +10,31 @@ use crate::types::Type;
 
 impl Body<'_> {
     /// From the sets of each thread to the row's: one, or with vectors over rows one for each of those.
-    pub(super) fn combine(&mut self, pass: usize, mut sets: Vec<Vec<Reg>>) -> Vec<Vec<Reg>> {
+    pub(super) fn combine(&mut self, pass: usize, sets: Vec<Vec<Reg>>) -> Vec<Vec<Reg>> {
         if self.schedule.order == Order::Outer {
             return if self.schedule.lanes == 1 { sets } else { self.across_block(pass, &sets) };
         }
-        let mut half = sets.len() / 2;
-        while half > 0 {
-            for at in 0..half {
-                let (low, high) = (sets[at].clone(), sets[at + half].clone());
-                self.join(pass, &low, &high);
-            }
-            half /= 2;
-        }
-        sets.truncate(1);
-        let set = sets.remove(0);
+        // The elements of a vector first, then the lanes that a thread stands for.
+        let vector = usize::from(self.schedule.vector);
+        let lanes: Vec<Vec<Reg>> = sets.chunks(vector).map(|sets| self.halves(pass, sets)).collect();
+        let set = self.halves(pass, &lanes);
         self.across_warp(pass, &set);
         if self.schedule.lanes > 32 {
             return vec![self.across_warps(pass, &set)];
         }
         vec![set]
+    }
+
+    /// Combines sets in halves; gives the first one, which has all.
+    fn halves(&mut self, pass: usize, sets: &[Vec<Reg>]) -> Vec<Reg> {
+        let mut half = sets.len() / 2;
+        while half > 0 {
+            for at in 0..half {
+                self.join(pass, &sets[at], &sets[at + half]);
+            }
+            half /= 2;
+        }
+        sets[0].clone()
     }
 
     /// Combines two sets into the first one.
@@ -98,7 +104,7 @@ impl Body<'_> {
 
     /// The threads of a warp that share a row: in halves down to the first, from which all get the result.
     fn across_warp(&mut self, pass: usize, set: &[Reg]) {
-        let width = u32::from(self.schedule.lanes).min(32);
+        let width = self.schedule.group();
         let mut distance = width / 2;
         while distance > 0 {
             let bound = (32 - width) << 8 | 31;
@@ -129,9 +135,11 @@ impl Body<'_> {
     /// Puts a set of each warp where the others of its row read it; gives the place of the row's first warp.
     fn publish(&mut self, pass: usize, shared: Reg, set: &[Reg]) -> Reg {
         let warps = self.warps();
-        let in_warp = self.writer.make(Class::Bits32, "and.b32", format_args!("{}, 31", self.thread));
+        let group = self.schedule.group();
+        let in_warp = self.writer.make(Class::Bits32, "and.b32", format_args!("{}, {}", self.thread, group - 1));
         let skips = self.writer.make(Class::Predicate, "setp.ne.u32", format_args!("{in_warp}, 0"));
-        let warp = self.writer.make(Class::Bits32, "shr.u32", format_args!("{}, 5", self.thread));
+        let warp =
+            self.writer.make(Class::Bits32, "shr.u32", format_args!("{}, {}", self.thread, group.trailing_zeros()));
         let address = self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{warp}, 8, {shared}"));
         let stored = self.writer.label();
         line!(self.writer, "@{skips} bra {stored}");

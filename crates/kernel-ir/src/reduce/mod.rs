@@ -5,7 +5,7 @@
 //! out is one element of each output for the row, or one for each element of the row ([`Last`]).
 //!
 //! Reading order: this file (descriptions), `schedule` (how threads share the rows, and the numbers of a launch),
-//! `write` (the kernel), `looped` (parts of it in loops), `lanes` (how threads combine what they have), `address` (where elements are), `host` (the same
+//! `write` (the kernel), `looped` (parts of it in loops), `straight` (none of it), `lanes` (how threads combine what they have), `address` (where elements are), `host` (the same
 //! without a GPU).
 //!
 //! # Order of combination
@@ -19,6 +19,7 @@ mod host;
 mod lanes;
 mod looped;
 mod schedule;
+mod straight;
 mod write;
 
 pub use host::{Place, run};
@@ -178,6 +179,13 @@ impl Reduction {
             (Last::Row | Last::Running, None) => {}
         }
         made
+    }
+
+    /// Nodes of all programs that are for elements.
+    fn nodes(&self) -> u64 {
+        let each = if let Last::Each(program) = &self.last { program.nodes().len() } else { 0 };
+        let passes = self.passes.iter().map(|pass| pass.accumulate.nodes().len());
+        passes.chain([each]).map(|nodes| nodes as u64).sum()
     }
 
     fn only_pass(&self) -> Result<&Pass, GraphError> {

@@ -8,6 +8,12 @@ use crate::types::Type;
 /// The most shared memory that a block has without asking for more.
 const SHARED_BYTES: usize = 48 << 10;
 
+/// Registers of 32 bits for what stays of a row that is written out.
+const KEPT_REGISTERS: u64 = 32;
+
+/// Nodes of programs, over all elements of a thread, of which a text for a row is written out.
+const WRITTEN_OUT: u64 = 2048;
+
 /// Which way the threads of a block lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
@@ -46,6 +52,9 @@ pub struct Schedule {
     /// Whether the programs were fused of several: roundings between them are cheaper, and long texts are shorter, since
     /// vectors that stay over all passes are gone through in a loop.
     pub fused: bool,
+    /// Lanes of a row that each thread stands for, where the text has every element of a thread in registers and no loop
+    /// ([`Self::for_fused`]): the block has so many times fewer threads, and the order of combination stays. Zero elsewhere.
+    pub folded: u8,
 }
 
 impl Schedule {
@@ -53,6 +62,45 @@ impl Schedule {
     #[must_use]
     pub fn for_target(self, target: u32) -> Self {
         Self { target, ..self }
+    }
+
+    /// The same schedule for programs that were fused of several. Where each block has one row that fills its lanes, and
+    /// the text is not too long for it, the row is written out.
+    ///
+    /// A lane adds up few elements and then does what all do: combining, addresses, the values of the row. A thread that
+    /// stands for two lanes does that once, and what several passes make of an element stays in a register.
+    #[must_use]
+    pub fn for_fused(self, reduction: &Reduction, extent: u64) -> Self {
+        let filled = u64::from(self.lanes) * u64::from(self.vector) * u64::from(self.resident);
+        let fused = Self { fused: true, ..self };
+        if !fused.has_row_of_vectors(reduction) || extent != filled {
+            return fused;
+        }
+        let elements = u64::from(self.vector) * u64::from(self.resident);
+        let kept = (0..reduction.inputs().len()).filter(|&input| self.staged_vector(reduction, input) > 0);
+        let registers = kept.map(|input| reduction.inputs()[input].bytes().div_ceil(4) as u64).sum::<u64>();
+        let is_short = |lanes: u64| {
+            elements * lanes * registers <= KEPT_REGISTERS && elements * lanes * reduction.nodes() <= WRITTEN_OUT
+        };
+        Self { folded: [2, 1].into_iter().find(|&lanes| is_short(lanes.into())).unwrap_or(0), ..fused }
+    }
+
+    /// Whether a block has one row, of vectors that stay.
+    fn has_row_of_vectors(&self, reduction: &Reduction) -> bool {
+        let is_row = matches!(reduction.last(), Last::Each(_)) && self.order == Order::Inner && self.reduced == 1;
+        let has_block = self.lanes == self.threads && self.lanes > 32;
+        self.fused && is_row && has_block && self.vector > 1 && self.resident > 0
+    }
+
+    /// Threads of a block as it is launched.
+    #[must_use]
+    pub fn block(&self) -> u16 {
+        self.threads / u16::from(self.folded.max(1))
+    }
+
+    /// Neighbouring threads that stand for the lanes of a warp, or for all lanes of a shorter row.
+    pub(super) fn group(&self) -> u32 {
+        u32::from(self.lanes.min(32)) / u32::from(self.folded.max(1))
     }
 
     /// Rows that a block works on.
@@ -103,6 +151,10 @@ impl Schedule {
             _ if self.repeated != 0 && self.order == Order::Outer && self.vector > 1 => {
                 refuse("vectors over rows have no repeated inputs")
             }
+            _ if self.folded > 0 && !self.has_row_of_vectors(reduction) => {
+                refuse("only rows of vectors, one for each block, are written out")
+            }
+            _ if self.folded > 2 => refuse("a thread stands for two lanes at most"),
             _ if self.combined_bytes(reduction) > SHARED_BYTES => refuse("the accumulators pass the shared memory"),
             _ => Ok(()),
         }
@@ -119,7 +171,8 @@ impl Schedule {
     /// Whether what stays over all passes is in shared memory rather than in registers: in fused programs, where there
     /// is room. A loop can go through it, as it cannot through registers, so that the text is short.
     pub(super) fn stages(&self, reduction: &Reduction) -> bool {
-        self.fused && self.resident > 0 && self.staged_from(reduction) + self.staged_bytes(reduction) <= SHARED_BYTES
+        let in_loops = self.fused && self.folded == 0 && self.resident > 0;
+        in_loops && self.staged_from(reduction) + self.staged_bytes(reduction) <= SHARED_BYTES
     }
 
     /// Where in the shared memory the vectors that stay begin.

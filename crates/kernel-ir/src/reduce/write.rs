@@ -27,7 +27,7 @@ pub fn write(reduction: &Reduction, schedule: &Schedule, name: &str) -> Result<(
     parameters.push(format!(".param .align 8 .b8 meta[{}]", meta.bytes()));
     Body::open(&mut writer, reduction, *schedule, meta).write();
     line!(writer, "ret");
-    Ok((writer.finish(name, &parameters, u32::from(schedule.threads)), meta))
+    Ok((writer.finish(name, &parameters, u32::from(schedule.block())), meta))
 }
 
 /// An operand: its number, the address that a thread begins at, and the type of its elements.
@@ -61,7 +61,7 @@ pub(super) struct Body<'a> {
     pub(super) reduction: &'a Reduction,
     pub(super) schedule: Schedule,
     pub(super) arithmetic: Arithmetic,
-    outputs: Vec<Operand>,
+    pub(super) outputs: Vec<Operand>,
     pub(super) inputs: Vec<Operand>,
     /// Inputs that have one element for the whole row: it, once loaded.
     pub(super) repeated: Vec<Option<Reg>>,
@@ -143,6 +143,7 @@ impl<'a> Body<'a> {
             }
         }
         match self.schedule.resident {
+            _ if self.schedule.folded > 0 => return self.write_out(),
             0 => {}
             _ if self.schedule.stages(self.reduction) => self.stage_all(),
             _ => self.load_all(),
@@ -155,16 +156,21 @@ impl<'a> Body<'a> {
             if *self.reduction.last() == Last::Running {
                 return;
             }
-            let sets = self.combine(pass, sets);
-            let finish = &self.reduction.passes()[pass].finish;
-            let found: Vec<Vec<Reg>> =
-                sets.iter().map(|set| self.writer.program(finish, set, &self.scalars, None)).collect();
-            self.values.push(found.concat());
+            self.finish(pass, sets);
         }
         match self.reduction.last() {
             Last::Each(program) => self.store_each(program),
             Last::Row | Last::Running => self.store_row(),
         }
+    }
+
+    /// The row values of a pass, from the sets of each thread.
+    pub(super) fn finish(&mut self, pass: usize, sets: Vec<Vec<Reg>>) {
+        let sets = self.combine(pass, sets);
+        let finish = &self.reduction.passes()[pass].finish;
+        let found: Vec<Vec<Reg>> =
+            sets.iter().map(|set| self.writer.program(finish, set, &self.scalars, None)).collect();
+        self.values.push(found.concat());
     }
 
     /// Sets of accumulators of a thread: one for each element of a vector.
@@ -190,8 +196,18 @@ impl<'a> Body<'a> {
 
     /// Takes an element of a vector into accumulators.
     fn accumulate(&mut self, pass: usize, set: &[Reg], at: At, lane: usize, loaded: &Loaded) {
-        let reduction = self.reduction;
-        let described = &reduction.passes()[pass];
+        let made = self.accumulated(pass, set, at, lane, loaded);
+        self.assign(set, &made);
+        let (reduction, is_alone) = (self.reduction, self.schedule.lanes == 1);
+        if *reduction.last() == Last::Running && is_alone {
+            let results = self.writer.program(&reduction.passes()[pass].finish, set, &self.scalars, None);
+            self.store_at(at, &[results]);
+        }
+    }
+
+    /// New accumulators, with an element of a vector.
+    pub(super) fn accumulated(&mut self, pass: usize, set: &[Reg], at: At, lane: usize, loaded: &Loaded) -> Vec<Reg> {
+        let described = &self.reduction.passes()[pass];
         let mut taken: Vec<Reg> = set.to_vec();
         // What was not loaded the program does not read either.
         taken.extend(loaded.iter().map(|input| input.get(lane).copied().unwrap_or(self.lane)));
@@ -203,12 +219,7 @@ impl<'a> Body<'a> {
             };
             taken.push(self.arithmetic.to_64(self.writer, place));
         }
-        let made = self.writer.program(&described.accumulate, &taken, &self.scalars, None);
-        self.assign(set, &made);
-        if *reduction.last() == Last::Running && self.schedule.lanes == 1 {
-            let results = self.writer.program(&described.finish, set, &self.scalars, None);
-            self.store_at(at, &[results]);
-        }
+        self.writer.program(&described.accumulate, &taken, &self.scalars, None)
     }
 
     /// Stores elements of each output that begin at a place: for each element of a vector the outputs.

@@ -2,7 +2,7 @@
 
 use c10_core::{Device, LaunchConfig};
 use kernel_ir::Type;
-use kernel_ir::reduce::{self, Meta, Numbers, Reduction, Schedule};
+use kernel_ir::reduce::{self, Meta, Numbers, Reduction};
 
 use super::plan::{self, Plan};
 use super::{Frame, Part, RowWork};
@@ -166,9 +166,11 @@ fn launch(
     (parts, strides): (&[Part<'_>], &[Vec<i64>]),
     device: Device,
 ) -> Result<Option<Box<Prepared>>> {
-    let schedule = plan.schedule.for_target(device::target(device)?);
-    let schedule = Schedule { fused: work.key.is_fused(), ..schedule };
     let (rows, extent) = frame.counts();
+    let mut schedule = plan.schedule.for_target(device::target(device)?);
+    if work.key.is_fused() {
+        schedule = schedule.for_fused(reduction, extent);
+    }
     let unsigned = |sizes: &[i64]| -> Vec<u64> { sizes.iter().map(|&size| size.unsigned_abs()).collect() };
     let (kept, reduced) = (unsigned(&frame.kept.sizes), unsigned(&frame.reduced.sizes));
     let (part, scalars) = (plan.part, work.scalars);
@@ -177,7 +179,7 @@ fn launch(
     let too_large = || TensorError::TooLarge { sizes: frame.kept.sizes.to_vec() };
     let blocks = u32::try_from(rows.div_ceil(schedule.rows_of_block())).map_err(|_| too_large())?;
     let over_parts = u32::try_from(plan.parts).map_err(|_| too_large())?;
-    let block = [u32::from(schedule.threads), 1, 1];
+    let block = [u32::from(schedule.block()), 1, 1];
     let config = LaunchConfig { grid: [blocks, over_parts, 1], block, shared_bytes: 0 };
     let write = || Ok(reduce::write(reduction, &schedule, work.key.operation)?.0);
     let parts = (parts, reduction.output_types().len());

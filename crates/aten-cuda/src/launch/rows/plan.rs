@@ -124,6 +124,7 @@ impl<'a> View<'a> {
             repeated: self.repeated,
             target: 75,
             fused: false,
+            folded: 0,
         }
     }
 

@@ -34,24 +34,24 @@ pub enum IpcError {
         "Memory of the allocator backend elastic cannot be shared between processes here: its pages cannot be exported. Consider a memory pool without it (MemPoolOptions::elastic), or the native backend, for memory that is to be shared."
     )]
     ElasticPages,
-    /// The descriptors of shared pages could not be taken over from the process that shared them. The system allows that to
-    /// a process that may trace the other.
+    /// The descriptors of shared pages could not be had from the process that shared them, neither from its socket nor by
+    /// taking them over, which the system allows to a process that may trace the other.
     #[error(
-        "cannot take over the shared memory's descriptors from the process that shared it: {reason}. The receiver must be allowed to trace the sender: as its parent, with the capability SYS_PTRACE, or with kernel.yama.ptrace_scope at 0."
+        "cannot take over the shared memory's descriptors from the process that shared it: {reason}. The receiver must see the sender's folder for temporary files, where its socket is, and belong to the same user; or be allowed to trace the sender: as its parent, with the capability SYS_PTRACE, or with kernel.yama.ptrace_scope at 0."
     )]
     Descriptors {
         /// What the system said.
         #[source]
         reason: SystemError,
     },
-    /// Memory of another process was to be shared once more.
-    #[error("memory that another process has shared cannot be shared once more; let that process share it")]
+    /// Memory was to be shared that neither this runtime nor another process has allocated.
+    #[error("memory that another library has allocated cannot be shared between processes; share a copy")]
     SharedTwice,
     /// Memory was to be shared or opened while the current stream captures, so that nobody can wait for its work.
     #[error("memory cannot be shared between processes while the current stream is capturing")]
     DuringCapture,
-    /// Shared memory was to be opened by the process that shared it.
-    #[error("this process has shared the memory itself; use the buffer that was shared")]
+    /// Shared memory was to be opened by another runtime of the process that shared it.
+    #[error("another runtime of this process has shared the memory; use the buffer that was shared")]
     OwnMemory,
     /// Shared memory was to be opened after its receivers, or the sender, had let it go.
     #[error("the shared memory is gone: all its receivers have dropped it, or the process that shared it has ended")]

@@ -16,13 +16,24 @@ use std::ptr;
 use std::sync::Arc;
 
 use cuda_sys::nvml::types::{
-    NVML_DEVICE_UUID_V2_BUFFER_SIZE, nvmlClockType_t, nvmlDevice_t, nvmlMemory_t, nvmlProcessInfo_t,
-    nvmlTemperatureSensors_t, nvmlUtilization_t,
+    NVML_DEVICE_UUID_V2_BUFFER_SIZE, nvmlClockType_t, nvmlDevice_t, nvmlGpuP2PCapsIndex_t, nvmlGpuP2PStatus_t,
+    nvmlGpuTopologyLevel_t, nvmlMemory_t, nvmlProcessInfo_t, nvmlTemperatureSensors_t, nvmlUtilization_t,
 };
 use cuda_sys::{Nvml as Table, NvmlError, nvmlReturn_t};
 
 use crate::base::error::{ProcessMemory, Result};
+use crate::base::links::{CommonAncestor, PeerPath};
 use crate::base::process;
+
+/// What devices share of PCIe, by NVML's levels.
+const ANCESTORS: [(nvmlGpuTopologyLevel_t, CommonAncestor); 6] = [
+    (nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_INTERNAL, CommonAncestor::Board),
+    (nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_SINGLE, CommonAncestor::SingleSwitch),
+    (nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_MULTIPLE, CommonAncestor::MultipleSwitches),
+    (nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_HOSTBRIDGE, CommonAncestor::HostBridge),
+    (nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_NODE, CommonAncestor::Node),
+    (nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_SYSTEM, CommonAncestor::System),
+];
 
 /// How many processes are asked for at first, and how many more when that was not enough.
 const PROCESSES_AT_FIRST: usize = 32;
@@ -82,6 +93,24 @@ impl Nvml {
         // SAFETY: `rates` outlives the call.
         unsafe { self.table.nvmlDeviceGetUtilizationRates(device, &mut rates) }?;
         Ok((rates.gpu, rates.memory))
+    }
+
+    /// The way between two devices.
+    pub(crate) fn peer_path(&self, index: u32, peer: u32) -> Result<PeerPath> {
+        if index == peer {
+            return Ok(PeerPath { ancestor: Some(CommonAncestor::Board), nvlink: false });
+        }
+        let (device, peer) = (self.device(index)?, self.device(peer)?);
+        let mut level = nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_SYSTEM;
+        // SAFETY: `level` outlives the call.
+        unsafe { self.table.nvmlDeviceGetTopologyCommonAncestor(device, peer, &mut level) }?;
+        let (of_nvlink, mut status) =
+            (nvmlGpuP2PCapsIndex_t::NVML_P2P_CAPS_INDEX_NVLINK, nvmlGpuP2PStatus_t::NVML_P2P_STATUS_UNKNOWN);
+        // SAFETY: `status` outlives the call.
+        unsafe { self.table.nvmlDeviceGetP2PStatus(device, peer, of_nvlink, &mut status) }?;
+        let known = ANCESTORS.iter().find(|(known, _)| *known == level);
+        let nvlink = status == nvmlGpuP2PStatus_t::NVML_P2P_STATUS_OK;
+        Ok(PeerPath { ancestor: known.map(|(_, ancestor)| *ancestor), nvlink })
     }
 
     /// Degrees Celsius of the chip.

@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{ExportError, Result};
+use crate::base::process::start_of;
 
 /// The variable that names another folder.
 const FOLDER_VARIABLE: &str = "TORCH_CUDA_EXPORT_FOLDER";
@@ -148,13 +149,6 @@ pub(super) fn own_name(number: u64) -> String {
     let mut name = std::process::id().to_string();
     let _ = write!(name, "-{}-{number}{SUFFIX}", start_of("self").unwrap_or(0));
     name
-}
-
-/// When a process was started, in the system's ticks.
-fn start_of(process: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The program's name stands in brackets and may hold anything. The start is the 20th word after it.
-    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// Removes the sockets of processes that have ended.

@@ -1,41 +1,44 @@
 //! What a runtime has sent to other processes and received from them.
 //!
-//! **Invariants:** shared memory is kept until a receiver has opened it and no receiver uses it any more (`users`). A
-//! segment of another process is mapped once for a device, as long as a buffer here uses it: opens and closes are
-//! counted under one lock. Pages of another process are mapped for each buffer, and no more of them than it lies in.
+//! Reading order: `ledger` (the file that counts users), `users` (the receiver's side of it), `sent` (what is kept for
+//! receivers), `offers` (descriptors of pages on a socket), this file (what was received).
+//!
+//! **Invariants:** a segment of another process is mapped once for a device, as long as a buffer here uses it: opens and
+//! closes are counted under one lock. Memory that is received once more while it is here is the same memory. Pages of another
+//! process are mapped for each memory, and no more of them than it lies in.
 
+mod ledger;
+mod offers;
+mod sent;
 mod users;
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-pub(crate) use users::{ReceiverLock, SenderFile};
+pub(crate) use ledger::{SlotName, is_own};
+pub(crate) use offers::fetch_descriptors;
+pub(crate) use sent::{Sendings, Sent};
+pub(crate) use users::ReceiverLock;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
-use crate::base::handles::EventHandle;
 use crate::driver::{Api, IpcHandle};
 use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
+
+/// Memory of another process: the file of that process, what the memory is called there, and the device here.
+pub(crate) type ReceivedName = (PathBuf, u64, DeviceIndex);
 
 /// What a runtime has sent and received.
 #[derive(Debug, Default)]
 pub(crate) struct IpcState {
-    sent: Mutex<Vec<Sent>>,
+    pub(crate) sendings: Sendings,
+    received: Mutex<BTreeMap<ReceivedName, Weak<dyn Any + Send + Sync>>>,
     segments: Mutex<BTreeMap<(DeviceIndex, IpcHandle), Segment>>,
     /// Ranges that pages of other processes are behind: device, bytes, and bytes of each page.
     ranges: Mutex<BTreeMap<u64, (DeviceIndex, u64, u64)>>,
-}
-
-/// Memory that receivers may still use.
-#[derive(Debug)]
-struct Sent {
-    users: SenderFile,
-    event: EventHandle,
-    _memory: Arc<dyn Any + Send + Sync>,
-    /// Descriptors of the pages that the memory is in, for receivers to take over.
-    _descriptors: Vec<OwnedFd>,
 }
 
 /// A segment of another process, mapped here.
@@ -47,10 +50,6 @@ struct Segment {
 }
 
 impl IpcState {
-    fn lock_sent(&self) -> MutexGuard<'_, Vec<Sent>> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn lock_segments(&self) -> MutexGuard<'_, BTreeMap<(DeviceIndex, IpcHandle), Segment>> {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,26 +58,20 @@ impl IpcState {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps memory, the descriptors of its pages and the event behind the work on it, until no receiver uses it any more.
-    pub(crate) fn add_sent(
-        &self,
-        users: SenderFile,
-        event: EventHandle,
-        memory: Arc<dyn Any + Send + Sync>,
-        descriptors: Vec<OwnedFd>,
-    ) {
-        self.lock_sent().push(Sent { users, event, _memory: memory, _descriptors: descriptors });
+    fn lock_received(&self) -> MutexGuard<'_, BTreeMap<ReceivedName, Weak<dyn Any + Send + Sync>>> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frees the memory that no receiver uses any more. Returns whether there was any.
-    pub(crate) fn collect(&self, api: &Api, deferred: &DeferredDestroy) -> bool {
-        let released: Vec<Sent> = self.lock_sent().extract_if(.., |sent| sent.users.is_released()).collect();
-        let any = !released.is_empty();
-        // Dropped without the lock: the memory goes back to the allocator.
-        for sent in released {
-            let _ = deferred.destroy(api, DriverObject::Event(sent.event));
-        }
-        any
+    /// Memory that was received before and is still used here.
+    pub(crate) fn received(&self, name: &ReceivedName) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.lock_received().get(name)?.upgrade()
+    }
+
+    /// Notes memory that was received.
+    pub(crate) fn add_received(&self, name: ReceivedName, memory: &Arc<dyn Any + Send + Sync>) {
+        let mut received = self.lock_received();
+        received.retain(|_, memory| memory.strong_count() > 0);
+        received.insert(name, Arc::downgrade(memory));
     }
 
     /// Opens another process's segment and returns the address that it is mapped at.
@@ -142,10 +135,7 @@ impl IpcState {
     /// Frees everything, at the end of the runtime, when the devices are idle, even if receivers still use shared
     /// memory.
     pub(crate) fn dismantle(&self, api: &Api) {
-        let sent = std::mem::take(&mut *self.lock_sent());
-        for sent in sent {
-            let _ = api.event_destroy_handle(sent.event);
-        }
+        self.sendings.dismantle(api);
         // A buffer that is still held was held for work that is done by now. It finds no runtime when it is dropped.
         let segments = std::mem::take(&mut *self.lock_segments());
         for ((device, _), segment) in segments {

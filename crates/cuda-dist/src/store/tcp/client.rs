@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::engine::Limits;
 use super::wire::{ADMITTED, MAGIC, NOT_READY, READY, Reader, Refusal, Request, STOP_WAITING, WAIT_CANCELED};
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::{Store, wait_for_queue};
 
 /// What torch puts before each key.
 const KEY_PREFIX: &str = "/";
@@ -329,6 +329,33 @@ impl Store for TcpStore {
     fn multi_set(&self, values: &[(&str, &[u8])]) -> Result<()> {
         let pairs = values.iter().map(|(key, value)| (full_key(key), value.to_vec())).collect();
         self.exchange("set", &Request::MultiSet(pairs), |_| Ok(()))
+    }
+
+    fn queue_push(&self, key: &str, value: &[u8]) -> Result<()> {
+        self.exchange("put into a queue", &Request::QueuePush(full_key(key), value.to_vec()), |_| Ok(()))
+    }
+
+    fn queue_pop(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
+        let begin = Instant::now();
+        loop {
+            self.wait(&[key], timeout.saturating_sub(begin.elapsed()))?;
+            let pop = Request::QueuePop(full_key(key));
+            let value = self.exchange("taken from a queue", &pop, |answer| {
+                let count = u64::from_le_bytes(answer.raw()?);
+                if count == 0 { Ok(None) } else { answer.value().map(Some) }
+            })?;
+            match value {
+                Some(value) => return Ok(value),
+                // Another took it first.
+                None => wait_for_queue(key, begin, timeout)?,
+            }
+        }
+    }
+
+    fn queue_len(&self, key: &str) -> Result<usize> {
+        self.exchange("counted", &Request::QueueLen(full_key(key)), |answer| {
+            Ok(usize::try_from(u64::from_le_bytes(answer.raw()?)).unwrap_or(usize::MAX))
+        })
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Store>> {

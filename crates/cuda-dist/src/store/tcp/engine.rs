@@ -25,7 +25,8 @@ pub struct Limits {
     pub request_bytes: usize,
     /// Bytes of all keys and values: 256 MiB.
     pub store_bytes: usize,
-    /// Clients at a time: 4096. A rank of a group has three connections.
+    /// Clients at a time: 4096. A rank has three connections for each group, and a fourth
+    /// where it sends messages by the store.
     pub connections: usize,
     /// Seconds from the beginning of a connection until it has proved that it speaks the protocol, and from the first byte
     /// of a request to the last: 10.
@@ -159,12 +160,24 @@ impl Engine {
                 self.stop_waiting(client);
                 (Some(vec![WAIT_CANCELED]), Vec::new())
             }
+            Request::QueuePush(key, value) => {
+                table.push(&key, value).map_err(full)?;
+                return Ok(self.tell_one(&key).into_iter().collect());
+            }
+            Request::QueuePop(key) => {
+                let answer = table.pop(&key).map_or_else(
+                    || Writer::answer().raw(&0_u64.to_le_bytes()),
+                    |(count, value)| Writer::answer().raw(&(count as u64).to_le_bytes()).text(&value),
+                );
+                (Some(answer.0), Vec::new())
+            }
             Request::Delete(key) => (Some(i64::from(table.delete(&key)).to_le_bytes().to_vec()), Vec::new()),
             request @ (Request::Get(_)
             | Request::MultiGet(_)
             | Request::Check(_)
             | Request::NumKeys
             | Request::Ping(_)
+            | Request::QueueLen(_)
             | Request::ListKeys
             | Request::Validate(_)
             | Request::Token(_)) => (Some(self.read(&request)?), Vec::new()),
@@ -188,6 +201,7 @@ impl Engine {
             Request::Check(keys) => vec![if keys.iter().all(|key| table.has(key)) { READY } else { NOT_READY }],
             Request::NumKeys => count(table.len()).to_vec(),
             Request::Ping(nonce) => nonce.to_le_bytes().to_vec(),
+            Request::QueueLen(key) => count(table.queue_len(key)).to_vec(),
             Request::ListKeys => {
                 self.fits(table.keys().map(<[u8]>::len))?;
                 table.keys().fold(Writer::answer().raw(&count(table.len())), |answer, key| answer.text(key)).0
@@ -201,6 +215,8 @@ impl Engine {
             | Request::Delete(_)
             | Request::Append(..)
             | Request::MultiSet(_)
+            | Request::QueuePush(..)
+            | Request::QueuePop(_)
             | Request::CancelWait => return Err(Refusal::Garbage("a request out of place".to_owned())),
         })
     }
@@ -247,6 +263,29 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Something came into a queue: the first that waits for it alone is told, since what came is for one, as in torch. Those
+    /// that wait for more than it wait for the rest.
+    fn tell_one(&mut self, key: &[u8]) -> Option<(ClientId, Vec<u8>)> {
+        let mut first = None;
+        for client in self.waiting.get(key).into_iter().flatten() {
+            match self.awaited.get_mut(client) {
+                Some(missing) if missing.len() > 1 => drop(missing.remove(key)),
+                Some(_) => first = first.or(Some(*client)),
+                None => {}
+            }
+        }
+        let awaited = &self.awaited;
+        if let Some(clients) = self.waiting.get_mut(key) {
+            clients.retain(|client| awaited.get(client).is_some_and(|missing| missing.contains(key)));
+            if clients.is_empty() {
+                self.waiting.remove(key);
+            }
+        }
+        let client = first?;
+        self.stop_waiting(client);
+        Some((client, vec![STOP_WAITING]))
     }
 
     fn tell_waiting(&mut self, key: &[u8], answers: &mut Answers) {
@@ -312,6 +351,27 @@ mod tests {
         engine.leave(1);
         assert_eq!(engine.apply(0, Request::CancelWait).unwrap(), [(0, vec![WAIT_CANCELED])]);
         assert!(engine.apply(2, Request::Set(b"a".to_vec(), Vec::new())).unwrap().is_empty());
+        assert!(engine.waiting.is_empty() && engine.awaited.is_empty());
+    }
+
+    #[test]
+    fn what_is_pushed_wakes_one() {
+        let mut engine = engine();
+        let pop = || Request::QueuePop(b"q".to_vec());
+        assert_eq!(engine.apply(2, pop()).unwrap(), [(2, 0_u64.to_le_bytes().to_vec())]);
+        engine.apply(0, Request::Wait(keys(&["q"]))).unwrap();
+        engine.apply(1, Request::Wait(keys(&["q"]))).unwrap();
+        let push = || Request::QueuePush(b"q".to_vec(), b"x".to_vec());
+        assert_eq!(engine.apply(2, push()).unwrap(), [(0, vec![STOP_WAITING])]);
+        assert_eq!(engine.apply(2, push()).unwrap(), [(1, vec![STOP_WAITING])]);
+        assert_eq!(engine.apply(2, Request::QueueLen(b"q".to_vec())).unwrap(), [(2, 2_u64.to_le_bytes().to_vec())]);
+        let first = [&2_u64.to_le_bytes()[..], &1_u64.to_le_bytes(), b"x"].concat();
+        assert_eq!(engine.apply(0, pop()).unwrap(), [(0, first)]);
+        assert!(engine.waiting.is_empty() && engine.awaited.is_empty());
+        // Whoever waits for more is told with the last.
+        assert!(engine.apply(0, Request::Wait(keys(&["r", "s"]))).unwrap().is_empty());
+        assert!(engine.apply(1, Request::QueuePush(b"r".to_vec(), b"x".to_vec())).unwrap().is_empty());
+        assert_eq!(engine.apply(1, Request::Set(b"s".to_vec(), Vec::new())).unwrap(), [(0, vec![STOP_WAITING])]);
         assert!(engine.waiting.is_empty() && engine.awaited.is_empty());
     }
 

@@ -40,6 +40,9 @@ pub(super) enum Request {
     MultiSet(Vec<(Bytes, Bytes)>),
     CancelWait,
     Ping(u32),
+    QueuePush(Bytes, Bytes),
+    QueuePop(Bytes),
+    QueueLen(Bytes),
     ListKeys,
     /// Not one of torch's: the token of a server that wants one.
     Token(Bytes),
@@ -81,6 +84,9 @@ impl Request {
             }
             Self::CancelWait => Writer::new(12),
             Self::Ping(nonce) => Writer::new(13).raw(&nonce.to_le_bytes()),
+            Self::QueuePush(key, value) => Writer::new(14).text(key).text(value),
+            Self::QueuePop(key) => Writer::new(15).text(key),
+            Self::QueueLen(key) => Writer::new(16).text(key),
             Self::ListKeys => Writer::new(17),
             Self::Token(token) => Writer::new(200).text(token),
         }
@@ -106,6 +112,9 @@ impl Request {
             11 => Self::MultiSet(reader.pairs()?),
             12 => Self::CancelWait,
             13 => Self::Ping(u32::from_le_bytes(reader.raw()?)),
+            14 => Self::QueuePush(reader.key()?, reader.value()?),
+            15 => Self::QueuePop(reader.key()?),
+            16 => Self::QueueLen(reader.key()?),
             17 => Self::ListKeys,
             200 => Self::Token(reader.key()?),
             other => return Err(Refusal::Garbage(format!("there is no request {other}"))),

@@ -11,6 +11,7 @@ pub(crate) mod blocks;
 pub(crate) mod bytes;
 mod heap;
 mod host;
+mod machine_file;
 mod managed;
 mod resident;
 mod space;
@@ -23,11 +24,13 @@ use std::sync::Arc;
 
 pub(crate) use heap::Heap;
 pub(crate) use host::{DEVICE_MAP, Pinned};
+pub use machine_file::MachineFileError;
+pub(crate) use machine_file::{Holding, MachineFile};
 pub(crate) use managed::{CPU, Location, Managed, Pages, Stretch};
 pub(crate) use resident::Blocks as ManagedBlocks;
 pub(crate) use space::GRANULE;
 pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
-pub(crate) use view::{DeviceView, Noticed};
+pub(crate) use view::{DeviceView, Noticed, Traffic};
 
 use self::blocks::Blocks;
 use self::bytes::{Backing, Bytes};
@@ -164,6 +167,8 @@ pub(crate) struct Memory {
     /// Pages of managed memory that prefetches have moved.
     moved_pages: u64,
     next_id: u64,
+    /// Where other processes and this one tell each other what they hold.
+    file: Option<MachineFile>,
 }
 
 impl Memory {
@@ -187,7 +192,23 @@ impl Memory {
             blocks: Blocks::default(),
             moved_pages: 0,
             next_id: 1,
+            file: None,
         }
+    }
+
+    /// The same of a machine that processes share.
+    pub(crate) fn shared_by(self, file: Option<MachineFile>) -> Self {
+        Self { file, ..self }
+    }
+
+    /// What other processes that share the machine have on a device.
+    pub(crate) fn others(&self, device: u32) -> Vec<Holding> {
+        self.file.as_ref().map_or_else(Vec::new, |file| file.others(device))
+    }
+
+    /// The file that tells other processes of this one.
+    pub(crate) fn file(&mut self) -> Option<&mut MachineFile> {
+        self.file.as_mut()
     }
 
     /// The same, in which it is noted which bytes of devices are written, if `tracks`.
@@ -232,8 +253,10 @@ impl Memory {
     /// Free and total bytes of a device.
     pub(crate) fn info(&self, device: u32) -> (u64, u64) {
         let found = usize::try_from(device).ok().and_then(|index| self.devices.get(index));
+        let shared: u64 = self.others(device).iter().map(|other| other.bytes).sum();
         found.map_or((0, 0), |memory| {
-            (memory.capacity_bytes - memory.used_bytes - memory.others_bytes, memory.capacity_bytes)
+            let free = memory.capacity_bytes - memory.used_bytes - memory.others_bytes;
+            (free.saturating_sub(shared), memory.capacity_bytes)
         })
     }
 
@@ -252,10 +275,11 @@ impl Memory {
     fn take_spare(&mut self, device: u32, bytes: u64) -> Answer {
         let memory = self.device(device)?;
         let used_bytes = memory.used_bytes.checked_add(bytes).ok_or(OUT_OF_MEMORY)?;
-        if used_bytes > memory.capacity_bytes - memory.others_bytes {
+        let most = memory.capacity_bytes - memory.others_bytes;
+        if used_bytes > most || self.file.as_ref().is_some_and(|file| !file.take(device, used_bytes, most)) {
             return Err(OUT_OF_MEMORY);
         }
-        memory.used_bytes = used_bytes;
+        self.device(device)?.used_bytes = used_bytes;
         Ok(())
     }
 
@@ -263,6 +287,10 @@ impl Memory {
     pub(crate) fn give_back_physical(&mut self, device: u32, bytes: u64) {
         if let Ok(memory) = self.device(device) {
             memory.used_bytes = memory.used_bytes.saturating_sub(bytes);
+            let left = memory.used_bytes;
+            if let Some(file) = &self.file {
+                file.give_back(device, left);
+            }
         }
     }
 

@@ -12,6 +12,9 @@ use super::resident::block_at;
 use super::{Heap, Look, ManagedBlocks, Memory, Region, RegionKind};
 use crate::model::engine::OpId;
 
+/// What an access does that changes memory, in words.
+const WRITES: &str = "writes";
+
 /// Memory for one launch.
 #[derive(Debug)]
 pub(crate) struct DeviceView<'m> {
@@ -26,8 +29,13 @@ pub(crate) struct DeviceView<'m> {
     wrong: Option<Notice>,
     /// What the launch may allocate from.
     heap: Option<Heap>,
+    /// Whether bytes that come from other devices or go there are counted.
+    counts: bool,
     noticed: Noticed,
 }
+
+/// Bytes that a launch moved from one device to another.
+pub(crate) type Traffic = BTreeMap<(u32, u32), u64>;
 
 /// What a launch left behind beside what it wrote.
 #[derive(Debug, Default)]
@@ -36,6 +44,8 @@ pub(crate) struct Noticed {
     pub(crate) conditions: BTreeMap<u64, u32>,
     /// Managed memory that was touched. A window is one block of it, so that others are asked for.
     pub(crate) touched: ManagedBlocks,
+    /// What came from other devices and went there, where that is counted.
+    pub(crate) traffic: Traffic,
     /// What was printed, and what was told of failed assertions.
     pub(crate) printed: String,
     pub(crate) errors: String,
@@ -43,12 +53,22 @@ pub(crate) struct Noticed {
 
 impl<'m> DeviceView<'m> {
     pub(crate) fn new(memory: &'m Memory, devices: &'m [u32], conditions: &'m BTreeSet<u64>, work: OpId) -> Self {
-        Self { memory, devices, conditions, work, wrong: None, heap: None, noticed: Noticed::default() }
+        Self { memory, devices, conditions, work, wrong: None, heap: None, counts: false, noticed: Noticed::default() }
     }
 
     /// The same with a heap.
     pub(crate) fn with_heap(self, heap: Option<Heap>) -> Self {
         Self { heap, ..self }
+    }
+
+    /// The same that counts what other devices send and get: there is no window to their memory then, so that each access asks.
+    pub(crate) fn counting(self, counts: bool) -> Self {
+        Self { counts, ..self }
+    }
+
+    /// Whether accesses of a region are counted.
+    fn is_counted(&self, region: &Region) -> bool {
+        self.counts && self.devices.last().is_some_and(|own| *own != region.device)
     }
 
     /// What was set and printed, and the heap.
@@ -92,6 +112,12 @@ impl<'m> DeviceView<'m> {
         if !region.is_whole() && self.wrong.is_none() {
             self.note(verb, address, length);
         }
+        if self.is_counted(region)
+            && let Some(&own) = self.devices.last()
+        {
+            let way = if verb == WRITES { (own, region.device) } else { (region.device, own) };
+            *self.noticed.traffic.entry(way).or_default() += length;
+        }
         let offset = region.offset + usize::try_from(address - base).map_err(|_| Fault::Address)?;
         Ok((Bytes::inside(&region.backing, offset), region.writable))
     }
@@ -134,6 +160,9 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
             return Some(Window { base, bytes, writable: true, written: None });
         }
         let (region_base, region) = self.region(address, 1)?;
+        if self.is_counted(region) {
+            return None;
+        }
         let (base, length) = match self.memory.allocation_at(address) {
             _ if region.is_whole() => (region_base, region.length),
             Some(found) if found.present => (found.base, found.length),
@@ -152,7 +181,7 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
     }
 
     fn store(&mut self, address: u64, length: u64, value: u64) -> Result<(), Fault> {
-        let (at, writable) = self.look("writes", address, length)?;
+        let (at, writable) = self.look(WRITES, address, length)?;
         let count = usize::try_from(length).unwrap_or(8).min(8);
         let written = writable && bytes::write_word(&at, 0, &value.to_le_bytes()[..count]);
         if written { Ok(()) } else { Err(Fault::Address) }

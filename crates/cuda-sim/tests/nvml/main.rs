@@ -5,10 +5,12 @@
 #![expect(unsafe_code, reason = "calls of C functions")]
 #![expect(clippy::unwrap_used, reason = "a failed call is a failed test")]
 
+mod processes;
+
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 
-use cuda_sim::{Bound, Config, Fault, Machine};
+use cuda_sim::{Bound, Config, Fault, Machine, Topology};
 use cuda_sys::nvml::types::*;
 use cuda_sys::{CUresult, Driver, Nvml, NvmlError};
 
@@ -196,4 +198,161 @@ fn calls_can_be_made_to_fail_and_codes_have_words() {
     };
     assert_eq!(words(refused), "Driver Not Loaded");
     assert_eq!(words(nvmlReturn_t(4242)), "Unknown Error");
+}
+
+/// What NVML tells of two devices, or of a device and its links.
+impl Rig {
+    fn level(&self, one: u32, other: u32) -> nvmlGpuTopologyLevel_t {
+        let mut level = nvmlGpuTopologyLevel_t(77);
+        let (one, other) = (self.device(one).unwrap(), self.device(other).unwrap());
+        // SAFETY: `level` outlives the call.
+        unsafe { self.nvml.nvmlDeviceGetTopologyCommonAncestor(one, other, &mut level) }.unwrap();
+        level
+    }
+
+    fn nearest(&self, device: u32, level: nvmlGpuTopologyLevel_t, room: u32) -> Result<(u32, Vec<u32>), nvmlReturn_t> {
+        let (mut count, mut devices) = (room, [ptr::null_mut(); 8]);
+        let device = self.device(device).unwrap();
+        // SAFETY: the array has at least as many elements as `count` says.
+        unsafe { self.nvml.nvmlDeviceGetTopologyNearestGpus(device, level, &mut count, devices.as_mut_ptr()) }
+            .map_err(|error| error.status().unwrap())?;
+        let index = |device| (0..8).find(|&index| self.device(index).unwrap() == device).unwrap();
+        let written = devices.iter().filter(|device| !device.is_null());
+        Ok((count, written.map(|&device| index(device)).collect()))
+    }
+
+    fn p2p(&self, one: u32, other: u32) -> [nvmlGpuP2PStatus_t; 5] {
+        let (one, other) = (self.device(one).unwrap(), self.device(other).unwrap());
+        [0, 1, 2, 3, 4].map(|ability| {
+            let mut status = nvmlGpuP2PStatus_t(77);
+            let ability = nvmlGpuP2PCapsIndex_t(ability);
+            // SAFETY: `status` outlives the call.
+            unsafe { self.nvml.nvmlDeviceGetP2PStatus(one, other, ability, &mut status) }.unwrap();
+            status
+        })
+    }
+
+    fn is_up(&self, device: u32, link: u32) -> bool {
+        let mut state = nvmlEnableState_t(77);
+        // SAFETY: `state` outlives the call.
+        unsafe { self.nvml.nvmlDeviceGetNvLinkState(self.device(device).unwrap(), link, &mut state) }.unwrap();
+        state == nvmlEnableState_t::NVML_FEATURE_ENABLED
+    }
+
+    /// What is at the other end of a link: its kind, and how the PCI bus knows it.
+    fn other_end(&self, device: u32, link: u32) -> Result<(nvmlIntNvLinkDeviceType_t, String), nvmlReturn_t> {
+        let device = self.device(device).unwrap();
+        let mut kind = nvmlIntNvLinkDeviceType_t::NVML_NVLINK_DEVICE_TYPE_UNKNOWN;
+        // SAFETY: `kind` outlives the call.
+        unsafe { self.nvml.nvmlDeviceGetNvLinkRemoteDeviceType(device, link, &mut kind) }
+            .map_err(|error| error.status().unwrap())?;
+        let mut pci = blank();
+        // SAFETY: `pci` outlives the call.
+        unsafe { self.nvml.nvmlDeviceGetNvLinkRemotePciInfo_v2(device, link, &mut pci) }.unwrap();
+        Ok((kind, words(&pci.busId)))
+    }
+
+    fn can(&self, device: u32, link: u32, capability: nvmlNvLinkCapability_t) -> u32 {
+        let mut can = 77;
+        let device = self.device(device).unwrap();
+        // SAFETY: `can` outlives the call.
+        unsafe { self.nvml.nvmlDeviceGetNvLinkCapability(device, link, capability, &mut can) }.unwrap();
+        can
+    }
+}
+
+fn blank() -> nvmlPciInfo_t {
+    nvmlPciInfo_t {
+        busIdLegacy: [0; 16],
+        domain: 9,
+        bus: 9,
+        device: 9,
+        pciDeviceId: 0,
+        pciSubSystemId: 0,
+        busId: [0; 32],
+    }
+}
+
+fn words(text: &[c_char]) -> String {
+    // SAFETY: NVML ends its texts, and the array is alive.
+    unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().unwrap().to_owned()
+}
+
+const OK: nvmlGpuP2PStatus_t = nvmlGpuP2PStatus_t::NVML_P2P_STATUS_OK;
+const NO: nvmlGpuP2PStatus_t = nvmlGpuP2PStatus_t::NVML_P2P_STATUS_NOT_SUPPORTED;
+const OFF: nvmlGpuP2PStatus_t = nvmlGpuP2PStatus_t::NVML_P2P_STATUS_DISABLED_BY_REGKEY;
+const SINGLE: nvmlGpuTopologyLevel_t = nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_SINGLE;
+const BRIDGE: nvmlGpuTopologyLevel_t = nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_HOSTBRIDGE;
+const SWITCH: nvmlIntNvLinkDeviceType_t = nvmlIntNvLinkDeviceType_t::NVML_NVLINK_DEVICE_TYPE_SWITCH;
+const GPU: nvmlIntNvLinkDeviceType_t = nvmlIntNvLinkDeviceType_t::NVML_NVLINK_DEVICE_TYPE_GPU;
+const LINKS: u32 = NVML_NVLINK_MAX_LINKS;
+const NOT_SUPPORTED: nvmlReturn_t = nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED;
+
+#[test]
+fn devices_at_a_switch_have_links_to_it() {
+    for config in [Config::default(), Config::default().topology(Topology::nvlink(450, 1_000).failed(0, 2))] {
+        let rig = started(config.clone().devices(8));
+        assert!((0..LINKS).all(|link| rig.is_up(0, link)));
+        assert_eq!(rig.other_end(7, 17), Ok((SWITCH, "00000000:05:00.0".to_owned())));
+        assert_eq!(rig.p2p(0, 1), [OK, OK, OK, OK, NO]);
+        assert_eq!((rig.level(0, 1), rig.level(3, 3).0), (BRIDGE, 0));
+        assert_eq!(rig.nearest(1, BRIDGE, 8), Ok((7, vec![0, 2, 3, 4, 5, 6, 7])));
+        assert_eq!(rig.can(0, 0, nvmlNvLinkCapability_t::NVML_NVLINK_CAP_P2P_ATOMICS), 1);
+        let mut version = 0;
+        // SAFETY: `version` outlives the call.
+        unsafe { rig.nvml.nvmlDeviceGetNvLinkVersion(rig.device(0).unwrap(), 3, &mut version) }.unwrap();
+        assert_eq!(version, nvmlNvlinkVersion_t::NVML_NVLINK_VERSION_4_0.0);
+        let failed = config != Config::default();
+        assert_eq!(rig.p2p(0, 2) == [NO; 5], failed);
+    }
+    let alone = started(Config::default());
+    assert!((0..LINKS).all(|link| !alone.is_up(0, link)));
+    assert_eq!(alone.other_end(0, 0), Err(NOT_SUPPORTED));
+    let closed = started(Config::default().devices(2).peer_access(false));
+    assert_eq!((closed.p2p(0, 1), closed.is_up(0, 0)), ([OFF; 5], true));
+}
+
+#[test]
+fn devices_behind_pcie_switches_are_near_those_behind_the_same() {
+    let rig = started(Config::default().devices(8).topology(Topology::pcie(64, 1_000, 4)));
+    assert_eq!((rig.level(0, 3), rig.level(3, 4)), (SINGLE, BRIDGE));
+    assert_eq!(rig.nearest(5, SINGLE, 0), Ok((3, vec![])));
+    assert_eq!(rig.nearest(5, SINGLE, 2), Ok((2, vec![4, 6])));
+    assert_eq!(rig.nearest(5, BRIDGE, 8), Ok((4, vec![0, 1, 2, 3])));
+    let refused = nvmlReturn_t::NVML_ERROR_INVALID_ARGUMENT;
+    assert_eq!(rig.nearest(5, nvmlGpuTopologyLevel_t(15), 8), Err(refused));
+    assert_eq!((rig.p2p(0, 1), rig.p2p(0, 7)), ([OK, OK, NO, NO, OK], [OK, OK, NO, NO, OK]));
+    assert!((0..LINKS).all(|link| !rig.is_up(0, link)));
+    assert_eq!(rig.can(0, 0, nvmlNvLinkCapability_t::NVML_NVLINK_CAP_P2P_SUPPORTED), 0);
+    let (device, mut status) = (rig.device(0).unwrap(), OK);
+    let ability = nvmlGpuP2PCapsIndex_t::NVML_P2P_CAPS_INDEX_READ;
+    // SAFETY: `status` outlives the call.
+    let itself = unsafe { rig.nvml.nvmlDeviceGetP2PStatus(device, device, ability, &mut status) };
+    assert_eq!(code(itself), refused);
+    let mut state = nvmlEnableState_t(0);
+    // SAFETY: `state` outlives the call.
+    let beyond = unsafe { rig.nvml.nvmlDeviceGetNvLinkState(device, LINKS, &mut state) };
+    assert_eq!(code(beyond), refused);
+}
+
+#[test]
+fn links_of_pairs_lead_to_the_other_device() {
+    let rig = started(Config::default().devices(8).topology(Topology::pairs(100, 1_000, &[(0, 1), (3, 2), (0, 4)])));
+    let pci = |device: u32| {
+        let mut pci = blank();
+        // SAFETY: `pci` outlives the call.
+        unsafe { rig.nvml.nvmlDeviceGetPciInfo_v3(rig.device(device).unwrap(), &mut pci) }.unwrap();
+        assert_eq!((pci.domain, pci.bus, pci.device, words(&pci.busIdLegacy).len()), (0, 0, 6 + device, 12));
+        words(&pci.busId)
+    };
+    assert_eq!(rig.other_end(2, 17), Ok((GPU, pci(3))));
+    // Half of the links of a device with two neighbours lead to each.
+    assert_eq!((rig.other_end(0, 8), rig.other_end(0, 9)), (Ok((GPU, pci(1))), Ok((GPU, pci(4)))));
+    assert_eq!((rig.p2p(4, 0), rig.p2p(1, 4)), ([OK, OK, OK, OK, NO], [OK, OK, NO, NO, OK]));
+    assert!(!rig.is_up(5, 0));
+    let by_text = CString::new(pci(3)).unwrap();
+    let mut found = ptr::null_mut();
+    // SAFETY: a C string and a local that outlives the call.
+    unsafe { rig.nvml.nvmlDeviceGetHandleByPciBusId_v2(by_text.as_ptr(), &mut found) }.unwrap();
+    assert_eq!(found, rig.device(3).unwrap());
 }

@@ -1,17 +1,30 @@
 //! Groups of threads over a store in the process: results against plain loops, and what is refused.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
+mod messages;
+mod objects;
+mod settings;
+mod subgroups;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use aten_cuda::{DType, Tensor};
 use cuda_dist::{Error, ErrorHandling, HashStore, InitOptions, Life, ProcessGroup, ReduceOp, Settings};
-use proptest::prelude::*;
+use support::{SIZES, run_programs};
 
 fn options(timeout: Duration) -> InitOptions {
     let settings = Settings { beat: Duration::from_millis(20), ..Settings::default() };
     InitOptions { timeout, settings: Some(settings), ..InitOptions::default() }
+}
+
+/// The machine of all tests of this program, whose device is used to see that it is refused.
+fn machine() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| drop(testkit::make_default(testkit::Config::default()).unwrap()));
 }
 
 /// Runs each rank on a thread of its own; what they found.
@@ -27,73 +40,24 @@ fn ranks<T: Send>(size: usize, options: &InitOptions, rank: impl Fn(ProcessGroup
     })
 }
 
-/// A step of a random program: which collective, how many elements for each rank, which root, which reduction.
-type Step = (u8, usize, usize, u8);
-
-const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max];
-
-fn made_one(op: ReduceOp, values: impl Iterator<Item = i64>) -> i64 {
-    let values: Vec<i64> = values.collect();
-    let of: fn(&[i64]) -> i64 = [
-        |values: &[i64]| values.iter().sum(),
-        |values: &[i64]| values.iter().copied().fold(1, i64::wrapping_mul),
-        |values: &[i64]| *values.iter().min().unwrap(),
-        |values: &[i64]| *values.iter().max().unwrap(),
-    ][OPS.iter().position(|known| *known == op).unwrap()];
-    of(&values)
-}
-
-/// What a rank gives in a step.
-fn given(step: usize, rank: usize, count: usize) -> Vec<i64> {
-    (0..count).map(|place| ((step * 7 + rank * 3 + place * 5) % 11) as i64 - 4).collect()
-}
-
-fn run_step(group: &ProcessGroup, number: usize, (kind, count, root, op): Step) {
-    let (rank, size) = (group.rank(), group.size());
-    let (root, op) = (root % size, OPS[op as usize % OPS.len()]);
-    let count = if kind == 4 { count * size } else { count };
-    let own = given(number, rank, count);
-    let tensor = |values: &[i64]| Tensor::from_slice(values, &[values.len() as i64]).unwrap();
-    let all: Vec<Vec<i64>> = (0..size).map(|rank| given(number, rank, count)).collect();
-    let reduced: Vec<i64> = (0..count).map(|place| made_one(op, all.iter().map(|one| one[place]))).collect();
-    let input = tensor(&own);
-    let (work, output, expected) = match kind {
-        0 => (group.all_reduce(&input, op), input, reduced),
-        1 => (group.reduce(&input, root, op), input, if rank == root { reduced } else { own }),
-        2 => (group.broadcast(&input, root), input, all[root].clone()),
-        3 => {
-            let output = tensor(&vec![0; count * size]);
-            (group.all_gather_into_tensor(&output, &input), output, all.concat())
-        }
-        4 => {
-            let output = tensor(&vec![0; count / size]);
-            let part = count / size;
-            (group.reduce_scatter_tensor(&output, &input, op), output, reduced[rank * part..][..part].to_vec())
-        }
-        _ => (group.barrier(), tensor(&[]), Vec::new()),
-    };
-    work.unwrap().wait().unwrap();
-    assert_eq!(output.to_vec::<i64>().unwrap(), expected, "step {number}, kind {kind}, rank {rank} of {size}");
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
-
-    #[test]
-    fn random_programs_agree_with_plain_loops(
-        size in 2_usize..=8,
-        program in proptest::collection::vec((0_u8..6, 0_usize..5, 0_usize..8, 0_u8..4), 1..12),
-    ) {
+#[test]
+fn random_programs_agree_with_plain_loops() {
+    for size in SIZES {
         ranks(size, &options(Duration::from_secs(60)), |group| {
-            program.iter().enumerate().for_each(|(number, step)| run_step(&group, number, *step));
+            run_programs(&group);
             group.monitored_barrier(Duration::from_secs(60), false).unwrap();
         });
     }
 }
 
 #[test]
+fn ten_thousand_groups_leave_nothing() {
+    ranks(1, &options(Duration::from_secs(60)), |group| support::make_ten_thousand(&group));
+}
+
+#[test]
 fn what_cannot_be_is_refused_at_once() {
-    testkit::make_default(testkit::Config::default()).unwrap();
+    machine();
     let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 1, &options(Duration::from_secs(60))).unwrap();
     let tensor = Tensor::zeros(&[3], DType::F32, "cpu").unwrap();
     let on_device = tensor.cuda(None).unwrap();
@@ -102,19 +66,75 @@ fn what_cannot_be_is_refused_at_once() {
         matches!(error, Error::Unsupported { backend: "store", .. }) && error.to_string().contains("cuda:0"),
         "{error}"
     );
-    let large = Tensor::zeros(&[(2 << 20) + 1], DType::F32, "cpu").unwrap();
+    let refused = group.all_reduce(&tensor, ReduceOp::BXor).unwrap_err().to_string();
+    assert!(refused.contains("float32 cannot be made one by bxor"), "{refused}");
+    let whole = Tensor::zeros(&[3], DType::I64, "cpu").unwrap();
+    for op in [ReduceOp::PremulSum(2.0), ReduceOp::PremulSum(f64::NAN)] {
+        assert!(matches!(group.reduce(&whole, 0, op), Err(Error::Argument(_))));
+    }
+    let large = Tensor::zeros(&[(1 << 20) + 1], DType::F64, "cpu").unwrap();
     assert!(matches!(group.broadcast(&large, 0), Err(Error::Unsupported { .. })));
     assert!(matches!(group.broadcast(&tensor, 1), Err(Error::Argument(_))));
     assert!(matches!(group.reduce(&tensor, 9, ReduceOp::Sum), Err(Error::Argument(_))));
     let two = Tensor::zeros(&[2], DType::F32, "cpu").unwrap();
     assert!(matches!(group.all_gather_into_tensor(&two, &tensor), Err(Error::Argument(_))));
     assert!(matches!(group.reduce_scatter_tensor(&two, &tensor, ReduceOp::Sum), Err(Error::Argument(_))));
+    lists_that_cannot_be(&group, &tensor, &two);
     let nobody = ProcessGroup::with_store(Arc::new(HashStore::new()), 2, 2, &options(Duration::from_secs(1)));
     assert!(matches!(nobody, Err(Error::Argument(_))));
     // Nothing of this counts as a collective.
     assert_eq!(group.barrier().unwrap().call().sequence, 1);
     let empty = Tensor::zeros(&[0, 4], DType::F32, "cpu").unwrap();
     group.all_reduce(&empty, ReduceOp::Sum).unwrap().wait().unwrap();
+}
+
+/// Of one rank.
+fn lists_that_cannot_be(group: &ProcessGroup, tensor: &Tensor, two: &Tensor) {
+    let lists: [&[Tensor]; 3] = [&[], std::slice::from_ref(two), &[tensor.clone(), tensor.clone()]];
+    let whole = Tensor::zeros(&[3], DType::I64, "cpu").unwrap();
+    for list in lists {
+        assert!(matches!(group.all_gather(list, tensor), Err(Error::Argument(_))));
+        assert!(matches!(group.reduce_scatter(tensor, list, ReduceOp::Sum), Err(Error::Argument(_))));
+        assert!(matches!(group.gather(tensor, Some(list), 0), Err(Error::Argument(_))));
+        assert!(matches!(group.scatter(tensor, Some(list), 0), Err(Error::Argument(_))));
+        assert!(matches!(group.all_to_all(list, std::slice::from_ref(tensor)), Err(Error::Argument(_))));
+    }
+    assert!(matches!(group.scatter(tensor, None, 0), Err(Error::Argument(_))));
+    assert!(matches!(group.gather(tensor, None, 1), Err(Error::Argument(_))));
+    let own = std::slice::from_ref(tensor);
+    assert!(matches!(group.all_to_all(own, std::slice::from_ref(&whole)), Err(Error::Argument(_))));
+    for splits in [&[2_usize][..], &[], &[usize::MAX, 4]] {
+        let error = group.all_to_all_single(tensor, tensor, Some(splits), None).unwrap_err().to_string();
+        assert!(error.contains("the output has 3 rows for 1 ranks"), "{error}");
+    }
+    assert!(matches!(group.all_to_all_single(tensor, &whole, None, None), Err(Error::Argument(_))));
+    let scalar = Tensor::zeros(&[], DType::F32, "cpu").unwrap();
+    assert!(matches!(group.all_to_all_single(&scalar, &scalar, None, None), Err(Error::Argument(_))));
+}
+
+#[test]
+fn numbers_are_scaled_before_they_are_summed() {
+    let sums = ranks(3, &options(Duration::from_secs(60)), |group| {
+        let tensor = Tensor::from_slice(&[group.rank() as f32 + 1.0], &[1]).unwrap();
+        group.all_reduce(&tensor, ReduceOp::PremulSum(0.5)).unwrap().wait().unwrap();
+        tensor.to_vec::<f32>().unwrap()[0]
+    });
+    assert_eq!(sums, [3.0; 3]);
+}
+
+#[test]
+fn a_pair_that_exchanges_other_sizes_is_named() {
+    let texts = ranks(2, &options(Duration::from_secs(60)), |group| {
+        let input = Tensor::zeros(&[4], DType::F32, "cpu").unwrap();
+        // Rank 0 wants two elements from rank 1, which gives it three.
+        let own = if group.rank() == 0 { [2, 2] } else { [3, 1] };
+        let gets = if group.rank() == 0 { [2, 2] } else { [2, 1] };
+        let output = Tensor::zeros(&[gets[0] + gets[1]], DType::F32, "cpu").unwrap();
+        let [own, gets] = [own, gets.map(|length| usize::try_from(length).unwrap())];
+        let outcome = group.all_to_all_single(&output, &input, Some(&gets), Some(&own)).unwrap().wait();
+        outcome.err().map(|error| error.to_string()).unwrap_or_default()
+    });
+    assert!(texts[0].contains("has 12 bytes from rank 1, and 8 were to come"), "{texts:?}");
 }
 
 #[test]
@@ -185,8 +205,11 @@ fn destroying_a_group_ends_what_is_under_way() {
 #[test]
 fn without_handling_the_group_goes_on() {
     let mut options = options(Duration::from_millis(200));
-    let settings =
-        Settings { error_handling: ErrorHandling::NoHandling, propagate_error: false, ..options.settings.unwrap() };
+    let settings = Settings {
+        error_handling: ErrorHandling::NoHandling,
+        propagate_error: false,
+        ..options.settings.clone().unwrap()
+    };
     options.settings = Some(Settings { desync_debug: false, ..settings });
     let group = ProcessGroup::with_store(Arc::new(HashStore::new()), 0, 2, &options).unwrap();
     let Err(Error::Timeout(report)) = group.barrier().unwrap().wait() else { panic!("rank 1 is not there") };
