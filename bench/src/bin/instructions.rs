@@ -9,6 +9,10 @@
 //! The total divided by [`CALLS`] is repeatable to a fraction of an instruction, which no clock is.
 #![deny(unsafe_code)]
 
+#[path = "../../../crates/aten-cuda/tests/common/programs.rs"]
+#[expect(dead_code, reason = "one of them is counted")]
+mod programs;
+
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -232,16 +236,7 @@ fn run_compiled(kind: &str) -> Outcome {
         options.mode = CompileMode::ReduceOverhead;
     }
     let function = if kind == "compiled_twenty" {
-        compile_with(
-            |x: &[Tensor]| {
-                let mut made = x[0].clone();
-                for _ in 0..10 {
-                    made = made.add(1.0)?.relu()?.mul(0.5)?;
-                }
-                Ok(vec![made])
-            },
-            options,
-        )
+        compile_with(programs::twenty, options)
     } else if kind == "compiled_sum" {
         compile_with(|x: &[Tensor]| Ok(vec![x[0].sub(&x[1])?.pow(2)?.sum((), false, None)?]), options)
     } else {

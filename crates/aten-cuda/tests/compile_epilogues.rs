@@ -285,7 +285,10 @@ fn a_library_that_comes_later_computes_the_operations_one_after_another() {
 
 #[test]
 fn each_reason_against_it_is_named() {
-    let cases: [(Libraries, Function, Declined); 10] = [
+    let cases: [(Libraries, Function, Declined); 12] = [
+        // cuBLASLt's GELU is that by way of a hyperbolic tangent, and no kernel scales what was summed.
+        (Libraries::Both, |x| Ok(vec![x[0].mm(&x[1])?.gelu()?]), Declined::Operation),
+        (Libraries::Both, |x| Ok(vec![x[0].mm(&x[1])?.mul(0.125)?]), Declined::Operation),
         (Libraries::Both, |x| Ok(vec![x[0].mm(&x[1])?.sigmoid()?]), Declined::Operation),
         (Libraries::Both, |x| Ok(vec![x[0].mm(&x[1])?.add(1)?]), Declined::Operation),
         (Libraries::Both, |x| Ok(vec![x[2].addmm(&x[0], &x[1], 1, 1)?.add(&x[2])?]), Declined::Operation),
@@ -337,6 +340,26 @@ fn each_reason_against_it_is_named() {
         assert_eq!(refused(&report.programs[0])[0].1, Some(why), "case {at}\n{report}");
         assert!(report.to_string().contains(" along: "), "{report}");
         assert!(report.to_html().contains("Products and what follows them"));
+    }
+}
+
+/// What no product takes along is a kernel behind it, with the bits of the operations.
+#[test]
+fn exact_gelu_and_scaling_stay_operations_of_their_own() {
+    let functions: [Function; 3] = [
+        |x| Ok(vec![x[0].mm(&x[1])?.gelu()?]),
+        |x| Ok(vec![x[0].mm(&x[1])?.mul(0.3)?]),
+        |x| Ok(vec![x[2].addmm(&x[0], &x[1], 1, 1)?.mul(0.3)?.gelu()?]),
+    ];
+    for libraries in [Libraries::Both, Libraries::None] {
+        let _simulated = start(libraries);
+        for (function, dtype) in
+            functions.into_iter().flat_map(|function| [(function, DType::BF16), (function, DType::F32)])
+        {
+            let report = same(function, &operands(dtype));
+            assert_eq!(report.kernels.len(), 2, "{report:?}");
+            assert_eq!(refused(&report)[0].1, Some(Declined::Operation), "{report:?}");
+        }
     }
 }
 

@@ -3,8 +3,12 @@
 //! With `TEXTS_FOLDER` the texts are left there, for an assembler.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "common/programs.rs"]
+mod programs;
+
 use aten_cuda::compile::{CompileOptions, compile_with};
 use aten_cuda::{DType, KernelText, Result, Tensor, kernel_texts_for};
+use programs::{chain, norm, rms_norm, softmax, squares, twenty};
 
 type Function = fn(&[Tensor]) -> Result<Vec<Tensor>>;
 
@@ -45,36 +49,6 @@ fn same_bits(name: &str, found: &[Tensor], expected: &[Tensor]) {
     for (found, expected) in found.iter().zip(expected) {
         assert!(bits(found) == bits(expected), "{name}");
     }
-}
-
-fn chain(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    Ok(vec![x[0].mul(1.5)?.add(&x[1])?.gelu()?.mul(&x[1].sigmoid()?)?.sub(&x[0])?])
-}
-
-fn norm(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    Ok(vec![x[0].layer_norm(x[1].sizes(), Some(&x[1]), Some(&x[2]), 1e-5)?.gelu()?.add(&x[0])?])
-}
-
-fn softmax(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    let scaled = x[0].to_dtype(DType::F32)?.mul(0.125)?;
-    Ok(vec![scaled.add(&x[1].to_dtype(DType::F32)?)?.softmax(-1, None)?])
-}
-
-fn rms_norm(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    let mean = x[0].to_dtype(DType::F32)?.pow(2)?.mean([-1], true, None)?;
-    Ok(vec![x[0].mul(&mean.add(1e-6)?.rsqrt()?.to_dtype(x[0].dtype())?)?.mul(&x[1])?])
-}
-
-fn squares(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    Ok(vec![x[0].sub(&x[1])?.to_dtype(DType::F32)?.pow(2)?.sum((), false, None)?])
-}
-
-fn twenty(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    let mut made = x[0].clone();
-    for _ in 0..10 {
-        made = made.add(1.0)?.relu()?.mul(0.5)?;
-    }
-    Ok(vec![made])
 }
 
 #[test]

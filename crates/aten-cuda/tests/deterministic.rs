@@ -2,8 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aten_cuda::deterministic::{self, DeterministicDebugMode};
 use aten_cuda::{DType, Error, Result, Tensor, TensorError};
@@ -74,49 +73,6 @@ fn modes_are_set_and_told() -> Result<()> {
     Ok(())
 }
 
-/// Counts the warnings of a thread that tell of an operation without a deterministic algorithm.
-struct Heard(Arc<AtomicUsize>);
-
-impl tracing::Subscriber for Heard {
-    fn enabled(&self, _metadata: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _span: &tracing::span::Id, _values: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _span: &tracing::span::Id, _follows: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        let wanted = "sum_of_a_stranger does not have a deterministic implementation, but you set \
-                      'torch.use_deterministic_algorithms(True, warn_only=True)'. You can file an issue at \
-                      https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for \
-                      this operation.";
-        if *event.metadata().level() == tracing::Level::WARN && text.0 == wanted {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn enter(&self, _span: &tracing::span::Id) {}
-
-    fn exit(&self, _span: &tracing::span::Id) {}
-}
-
-struct Text(String);
-
-impl tracing::field::Visit for Text {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
-        }
-    }
-}
-
 #[test]
 fn an_operation_without_an_algorithm_fails_or_warns_once() {
     let _held = Settings::hold();
@@ -134,13 +90,17 @@ fn an_operation_without_an_algorithm_fails_or_warns_once() {
          https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this operation."
     );
     deterministic::use_deterministic_algorithms(true, true);
-    let heard = Arc::new(AtomicUsize::new(0));
-    tracing::subscriber::with_default(Heard(Arc::clone(&heard)), || {
+    let listener = testkit::Listener::default();
+    listener.during(|| {
         for _ in 0..3 {
             assert!(alert().is_ok());
         }
     });
-    assert_eq!(heard.load(Ordering::Relaxed), 1);
+    let wanted = "sum_of_a_stranger does not have a deterministic implementation, but you set \
+                  'torch.use_deterministic_algorithms(True, warn_only=True)'. You can file an issue at \
+                  https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this \
+                  operation.";
+    assert_eq!(listener.take_warnings().iter().filter(|text| *text == wanted).count(), 1);
 }
 
 /// Floats whose sum depends on the order.

@@ -5,7 +5,6 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 
 use c10_core::{
     CUDAGraph, CaptureMode, CaptureOutcome, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, GraphError,
@@ -37,48 +36,6 @@ fn after_replay(rig: &Rig, graph: &mut CUDAGraph, buffer: &DeviceBuffer) -> Vec<
 
 fn text<T: std::fmt::Debug>(result: Result<T>) -> String {
     result.unwrap_err().to_string()
-}
-
-/// Collects what is warned of.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Warnings {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
-
-struct Message<'a>(&'a mut String);
-
-impl tracing::field::Visit for Message<'_> {
-    fn record_debug(&mut self, _field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        self.0.push_str(&format!("{value:?}"));
-    }
-}
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-
-    fn new_span(&self, _span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _span: &tracing::span::Id, _values: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _span: &tracing::span::Id, _follows: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = String::new();
-        event.record(&mut Message(&mut text));
-        self.0.lock().unwrap().push(text);
-    }
-
-    fn enter(&self, _span: &tracing::span::Id) {}
-
-    fn exit(&self, _span: &tracing::span::Id) {}
 }
 
 #[test]
@@ -113,7 +70,7 @@ fn raw_handles_are_there_when_torchs_are() {
 
 #[test]
 fn graphs_are_written_for_graphviz() {
-    let warnings = Warnings::default();
+    let warnings = testkit::Listener::default();
     let _listening = tracing::subscriber::set_default(warnings.clone());
     let rig = rig();
     let stream = rig.stream();
@@ -123,7 +80,7 @@ fn graphs_are_written_for_graphviz() {
     let (mut plain, mut kept) = (graph(&rig), kept_graph(&rig));
     capture_fill(&mut plain, &stream, &buffer, 1);
     assert_eq!(plain.debug_dump(&path), Ok(false));
-    assert_eq!(warnings.take(), ["CUDA Graphs debug not enabled, set with [graph].enable_debug_mode()"]);
+    assert_eq!(warnings.take_warnings(), ["CUDA Graphs debug not enabled, set with [graph].enable_debug_mode()"]);
     assert_eq!(kept.debug_dump(&path), Ok(false), "nothing was captured");
     capture_fill(&mut kept, &stream, &buffer, 2);
     for _ in 0..2 {
@@ -144,7 +101,7 @@ fn graphs_are_written_for_graphviz() {
     std::fs::remove_file(&path).unwrap();
     assert_eq!((plain.debug_dump(&path), path.exists()), (Ok(false), false));
     assert_eq!(after_replay(&rig, &mut plain, &buffer), [3; LEN]);
-    assert_eq!(warnings.take(), [""; 0]);
+    assert_eq!(warnings.take_warnings(), [""; 0]);
     std::fs::remove_dir(&folder).unwrap();
 }
 
@@ -157,14 +114,14 @@ fn tempfile(name: &str) -> std::path::PathBuf {
 
 #[test]
 fn an_empty_graph_is_warned_of() {
-    let warnings = Warnings::default();
+    let warnings = testkit::Listener::default();
     let _listening = tracing::subscriber::set_default(warnings.clone());
     let rig = rig();
     let stream = rig.stream();
     let mut graph = graph(&rig);
     graph.capture(&stream, None, GLOBAL, || Ok::<_, Error>(())).unwrap();
     assert_eq!(
-        warnings.take(),
+        warnings.take_warnings(),
         ["The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or \
           stream."]
     );
@@ -176,7 +133,7 @@ fn an_empty_graph_is_warned_of() {
         Ok(())
     };
     capture_that_fails(&mut graph).unwrap();
-    let told = warnings.take();
+    let told = warnings.take_warnings();
     assert!(
         told.len() == 1 && told[0].starts_with("a capture that was dropped left no graph: CUDA error: "),
         "{told:?}"

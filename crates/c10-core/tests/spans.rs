@@ -7,87 +7,29 @@ use std::sync::{Arc, Mutex};
 
 use c10_core::{CUDAGraph, CaptureMode, Error, HistoryOptions, MemoryError, Runtime};
 use common::{DEVICE, Rig, config};
-use tracing::field::{Field, Visit};
+use testkit::Listener;
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Event, Metadata, Subscriber};
 
 const MIB: usize = 1 << 20;
 
-/// Writes down each span that begins, with those around it.
-#[derive(Clone, Default)]
-struct Spans(Arc<Mutex<Heard>>);
-
-#[derive(Default)]
-struct Heard {
-    names: Vec<String>,
-    open: Vec<usize>,
-    paths: Vec<String>,
-}
-
-impl Spans {
-    fn heard(&self, run: impl FnOnce()) -> Vec<String> {
-        tracing::subscriber::with_default(self.clone(), run);
-        let mut heard = self.0.lock().unwrap();
-        assert!(heard.open.is_empty(), "a span has not ended: {:?}", heard.open);
-        std::mem::take(&mut heard.paths)
-    }
-}
-
-/// The fields of a span as text.
-struct Fields(String);
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "bytes" {
-            self.0 += &format!(" {value:?}");
-        }
-    }
-}
-
-impl Subscriber for Spans {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_span() && *metadata.level() == Level::DEBUG
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut fields = Fields(span.metadata().name().to_owned());
-        span.record(&mut fields);
-        let mut heard = self.0.lock().unwrap();
-        heard.names.push(fields.0);
-        Id::from_u64(heard.names.len() as u64)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, _: &Event<'_>) {}
-
-    fn enter(&self, span: &Id) {
-        let mut heard = self.0.lock().unwrap();
-        let index = usize::try_from(span.into_u64()).unwrap() - 1;
-        heard.open.push(index);
-        let path: Vec<_> = heard.open.iter().map(|index| heard.names[*index].as_str()).collect();
-        let path = path.join(" > ");
-        heard.paths.push(path);
-    }
-
-    fn exit(&self, span: &Id) {
-        let last = self.0.lock().unwrap().open.pop();
-        assert_eq!(last.map(|index| index as u64 + 1), Some(span.into_u64()), "spans end in order");
-    }
+fn heard(run: impl FnOnce()) -> Vec<String> {
+    let listener = Listener::default();
+    listener.during(run);
+    listener.take_spans()
 }
 
 #[test]
 fn growing_running_out_and_giving_back_are_spans() {
     let rig = Rig::new(config().capacity(64 << 20));
     let stream = rig.stream();
-    let spans = Spans::default();
-    let heard = spans.heard(|| drop(rig.runtime.memory().buffer(MIB + 1, &stream).unwrap()));
+    let heard = heard(|| drop(rig.runtime.memory().buffer(MIB + 1, &stream).unwrap()));
     assert_eq!(heard, ["grow 20971520", "grow 20971520 > segment_alloc 20971520"]);
 
-    let heard = spans.heard(|| drop(rig.runtime.memory().buffer(MIB + 1, &stream).unwrap()));
+    let heard = heard(|| drop(rig.runtime.memory().buffer(MIB + 1, &stream).unwrap()));
     assert!(heard.is_empty(), "what the cache serves is no span: {heard:?}");
 
-    let heard = spans.heard(|| assert!(rig.runtime.memory().buffer(100 * MIB, &stream).is_err()));
+    let heard = heard(|| assert!(rig.runtime.memory().buffer(100 * MIB, &stream).is_err()));
     let grow = "grow 104857600";
     let attempt = format!("{grow} > segment_alloc 104857600");
     let retry = format!("{grow} > retry 104857600");
@@ -104,28 +46,27 @@ fn growing_running_out_and_giving_back_are_spans() {
     assert_eq!(heard, expected);
 
     drop(rig.runtime.memory().buffer(1, &stream).unwrap());
-    let heard = spans.heard(|| rig.runtime.memory().empty_cache().unwrap());
+    let heard = heard(|| rig.runtime.memory().empty_cache().unwrap());
     assert_eq!(heard, ["empty_cache", "empty_cache > segment_free"]);
 }
 
 #[test]
 fn starting_capturing_and_looking_are_spans() {
     let rig = Rig::new(config());
-    let spans = Spans::default();
-    let heard = spans.heard(|| drop(rig.stream()));
+    let heard = heard(|| drop(rig.stream()));
     assert_eq!(heard, ["start_runtime"]);
 
     let (stream, mut graph) = (rig.stream(), CUDAGraph::on(&rig.runtime, false));
     let buffer = rig.runtime.memory().buffer(MIB, &stream).unwrap();
     let fill = || buffer.fill(0..MIB, 1, &stream);
-    let heard = spans.heard(|| graph.capture(&stream, None, CaptureMode::Global, fill).unwrap());
+    let heard = heard(|| graph.capture(&stream, None, CaptureMode::Global, fill).unwrap());
     assert_eq!(heard, ["capture", "capture > instantiate_graph"]);
-    let heard = spans.heard(|| graph.replay().unwrap());
+    let heard = heard(|| graph.replay().unwrap());
     assert!(heard.is_empty(), "{heard:?}");
 
-    let heard = spans.heard(|| drop(rig.runtime.memory().take_snapshot(None, true).unwrap()));
+    let heard = heard(|| drop(rig.runtime.memory().take_snapshot(None, true).unwrap()));
     assert_eq!(heard, ["snapshot"]);
-    let heard = spans.heard(|| drop(rig.runtime.pinned().buffer(MIB).unwrap()));
+    let heard = heard(|| drop(rig.runtime.pinned().buffer(MIB).unwrap()));
     assert_eq!(heard, [format!("pinned_alloc {MIB}")]);
 }
 

@@ -6,11 +6,13 @@
 mod default;
 mod environment;
 mod leftovers;
+mod listener;
 mod simulation;
 
 pub use default::{AlreadyChosen, make_default};
 pub use environment::with_environment;
 pub use leftovers::leftovers;
+pub use listener::Listener;
 pub use simulation::{Entered, SimulatedRuntime, Simulation, simulated_runtime};
 
 pub use c10_core;

@@ -81,14 +81,16 @@ impl ProductSettings {
 
 /// What products depend on now.
 pub(crate) fn product_settings() -> ProductSettings {
+    let all = settings();
+    let precision = all.precision();
     ProductSettings {
-        uses_tf32: uses_tf32(),
-        precision: matmul_fp32_precision(),
-        legacy: legacy(),
-        fp16_reduction: fp16_reduction(),
-        bf16_reduction: bf16_reduction(),
-        fp16_accumulation: allow_fp16_accumulation(),
-        library: preferred_blas_library(),
+        uses_tf32: TF32_OF_THREAD.get().unwrap_or(precision == Fp32Precision::Tf32),
+        precision,
+        legacy: all.legacy(),
+        fp16_reduction: reduction(&all.fp16_reduction),
+        bf16_reduction: reduction(&all.bf16_reduction),
+        fp16_accumulation: all.fp16_accumulation.load(Ordering::Relaxed) != 0,
+        library: all.library(),
     }
 }
 
@@ -222,12 +224,33 @@ fn precision(code: u8) -> Fp32Precision {
     [Fp32Precision::None, Fp32Precision::Ieee, Fp32Precision::Tf32, Fp32Precision::Bf16][usize::from(code & 3)]
 }
 
-fn legacy() -> Float32MatmulPrecision {
-    match settings().legacy.load(Ordering::Relaxed) {
-        0 => Float32MatmulPrecision::Highest,
-        1 => Float32MatmulPrecision::High,
-        _ => Float32MatmulPrecision::Medium,
+impl Settings {
+    fn legacy(&self) -> Float32MatmulPrecision {
+        match self.legacy.load(Ordering::Relaxed) {
+            0 => Float32MatmulPrecision::Highest,
+            1 => Float32MatmulPrecision::High,
+            _ => Float32MatmulPrecision::Medium,
+        }
     }
+
+    /// How `f32` is multiplied: what was set for products, or else in general.
+    fn precision(&self) -> Fp32Precision {
+        let [own, general] = [&self.fp32_of_products, &self.fp32].map(|code| precision(code.load(Ordering::Relaxed)));
+        match (own, general) {
+            (Fp32Precision::None, Fp32Precision::Bf16) => Fp32Precision::None,
+            (Fp32Precision::None, general) => general,
+            (own, _) => own,
+        }
+    }
+
+    fn library(&self) -> BlasBackend {
+        let asked = self.backend.load(Ordering::Relaxed);
+        if asked == BlasBackend::Cublaslt as u8 { BlasBackend::Cublaslt } else { BlasBackend::Cublas }
+    }
+}
+
+fn legacy() -> Float32MatmulPrecision {
+    settings().legacy()
 }
 
 const SEE: &str =
@@ -253,12 +276,7 @@ pub fn set_fp32_precision<P: TryInto<Fp32Precision, Error: Into<Error>>>(value: 
 /// else what [`fp32_precision`] says.
 #[must_use]
 pub fn matmul_fp32_precision() -> Fp32Precision {
-    let own = precision(settings().fp32_of_products.load(Ordering::Relaxed));
-    match (own, fp32_precision()) {
-        (Fp32Precision::None, Fp32Precision::Bf16) => Fp32Precision::None,
-        (Fp32Precision::None, general) => general,
-        (own, _) => own,
-    }
+    settings().precision()
 }
 
 /// Sets [`matmul_fp32_precision`].
@@ -406,7 +424,7 @@ pub fn set_allow_fp16_accumulation(allow: bool) {
 /// cuBLAS, as torch has it.
 #[must_use]
 pub fn preferred_blas_library() -> BlasBackend {
-    if asks_for(BlasBackend::Cublaslt) { BlasBackend::Cublaslt } else { BlasBackend::Cublas }
+    settings().library()
 }
 
 /// Whether this is what was asked for last, or [`BlasBackend::Default`] and nothing was.

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use c10_core::{PoolId, Runtime};
-use smallvec::SmallVec;
 
 use super::graph::{self, View};
 use super::graphed::{AsGraph, Graphed};
@@ -119,8 +118,7 @@ impl Entry {
 
     /// Runs the plan.
     pub(super) fn run(&self, runtime: &Runtime, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let arguments: SmallVec<[&Storage; 8]> = inputs.iter().map(|tensor| tensor.storage()).collect();
-        let mut made = self.plan.run(runtime, &arguments)?;
+        let mut made = self.plan.run(runtime, |at| inputs.get(at).map(|tensor| tensor.storage()))?;
         self.results(inputs, |wanted, is_last| if is_last { made[wanted].take() } else { made[wanted].clone() })
     }
 

@@ -12,6 +12,7 @@ use kernel_ir::reduce::{Last, Reduction};
 use kernel_ir::{Program, Value};
 use smallvec::SmallVec;
 
+use super::folding::{self, Constant};
 use super::fuse::{Frame, Fusion, Level};
 use super::graph::{Graph, Node, NodeId, SlotId, View};
 use super::map::Map;
@@ -260,6 +261,8 @@ impl<'a> Expression<'a> {
 pub(super) struct Written {
     pub(super) exprs: HashMap<ExprId, Value>,
     calls: HashMap<usize, Vec<Value>>,
+    /// What calls on constants come to; nothing where they are none.
+    constants: HashMap<usize, Option<Vec<Constant>>>,
 }
 
 impl Expression<'_> {
@@ -274,12 +277,32 @@ impl Expression<'_> {
         self.graph.nodes[node].name
     }
 
+    /// What an expression of constants comes to. What is kept wide is not rounded in between, so that it is left to the kernel.
+    fn folded(&self, known: &mut Written, expr: ExprId) -> Option<Constant> {
+        let Expr::Of { call, output } = self.exprs[expr] else { return None };
+        if !known.constants.contains_key(&call) {
+            let called = &self.calls[call];
+            let folded = |&argument: &ExprId| self.folded(known, argument);
+            let arguments: Option<Vec<Constant>> = called.arguments.iter().map(folded).collect();
+            let arguments = arguments.filter(|_| !self.fusion.keeps_wide);
+            let outputs = arguments.and_then(|given| folding::outputs(&called.program, &given, &called.scalars));
+            known.constants.insert(call, outputs);
+        }
+        known.constants.get(&call)?.as_ref()?.get(output).copied()
+    }
+
     /// Writes an expression into a graph that has its leaves and row values already.
     pub(super) fn write(&self, to: &mut kernel_ir::Graph, known: &mut Written, expr: ExprId) -> Option<Value> {
         if let Some(&value) = known.exprs.get(&expr) {
             return Some(value);
         }
         let Expr::Of { call, output } = self.exprs[expr] else { return None };
+        if let Some(constant) = self.folded(known, expr) {
+            to.note(self.name_of(self.calls[call].node));
+            let value = folding::write(to, constant);
+            known.exprs.insert(expr, value);
+            return Some(value);
+        }
         if !known.calls.contains_key(&call) {
             let called = &self.calls[call];
             let arguments: Option<Vec<Value>> =

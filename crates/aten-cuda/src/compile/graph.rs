@@ -329,6 +329,7 @@ fn is_whole(tensor: &Tensor) -> bool {
 
 impl View {
     /// The tensor of these elements in a storage.
+    #[inline]
     pub(super) fn over(&self, storage: Storage) -> Tensor {
         let (sizes, strides) = (Dims::from_slice(&self.sizes), Dims::from_slice(&self.strides));
         let made = Tensor::view_of(storage, self.dtype, sizes, strides, self.offset);

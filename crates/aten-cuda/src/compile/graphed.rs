@@ -90,8 +90,7 @@ impl Graphed {
                 None => Input::copied(tensor)?,
             });
         }
-        let storages: Vec<&Storage> =
-            inputs.iter().zip(arguments).map(|(input, tensor)| input.read(tensor).storage()).collect();
+        let storage = |at: usize| Some(inputs.get(at)?.read(arguments.get(at)?).storage());
         let device = arguments.iter().find_map(|tensor| tensor.device().index);
         let runtime = Runtime::current();
         let device = device.map_or_else(|| runtime.current_device(), Ok)?;
@@ -103,7 +102,7 @@ impl Graphed {
             let _on = stream.guard();
             // What a first run does, such as loading modules, was done when the function was traced. Running it here would
             // draw random numbers, and use indices that nobody has written.
-            graph.capture(&stream, Some(pool), CaptureMode::ThreadLocal, || plan.run(&runtime, &storages))?
+            graph.capture(&stream, Some(pool), CaptureMode::ThreadLocal, || plan.run(&runtime, storage))?
         };
         current.wait_stream(&stream)?;
         Ok(Self { graph, inputs, made })

@@ -76,7 +76,8 @@ pub(super) struct Call<'a> {
     switches: Switches,
     /// The current stream of the first argument's device.
     stream: i64,
-    aliases: SmallVec<[usize; 8]>,
+    /// For each argument the first one of the same storage, where there are many; else it is looked for when it is asked for.
+    aliases: Vec<usize>,
 }
 
 impl<'a> Call<'a> {
@@ -89,30 +90,41 @@ impl<'a> Call<'a> {
 
     /// Whether the key is that of this call. Nothing is written down to find out.
     pub(super) fn has(&self, key: &Key) -> bool {
-        let mut words = key.0.iter();
-        self.each(|word| words.next() == Some(&word)) && words.next().is_none()
+        let mut rest = &*key.0;
+        let is_next = |words: &[i64]| {
+            let Some((next, more)) = rest.split_at_checked(words.len()) else { return false };
+            rest = more;
+            next.iter().zip(words).all(|(known, word)| known == word)
+        };
+        self.each(is_next) && rest.is_empty()
     }
 
     /// The key of the call.
     pub(super) fn key(&self) -> Key {
         let mut words = SmallVec::new();
-        self.each(|word| {
-            words.push(word);
+        self.each(|own| {
+            words.extend_from_slice(own);
             true
         });
         Key(words)
     }
 
-    /// Gives what is compared of the call as numbers, one after another, for as long as they are taken.
+    /// Gives what is compared of the call as numbers, some at a time, for as long as they are taken.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what is taken has few words, whose number is known here")]
+    fn each(&self, mut take: impl FnMut(&[i64]) -> bool) -> bool {
+        take(&[self.switches.packed(), self.switches.stream, self.stream])
+            && self.arguments.iter().enumerate().all(|(at, tensor)| {
+                take(&[packed(tensor, self.alias(at)), tensor.storage_offset()])
+                    && take(tensor.sizes())
+                    && take(tensor.strides())
+            })
+    }
+
+    /// The first argument of the same storage as this one.
     #[inline]
-    fn each(&self, mut take: impl FnMut(i64) -> bool) -> bool {
-        let own = take(self.switches.packed()) && take(self.switches.stream) && take(self.stream);
-        own && self.arguments.iter().zip(&self.aliases).all(|(tensor, &alias)| {
-            take(packed(tensor, alias))
-                && take(tensor.storage_offset())
-                && tensor.sizes().iter().all(|&size| take(size))
-                && tensor.strides().iter().all(|&stride| take(stride))
-        })
+    fn alias(&self, at: usize) -> usize {
+        self.aliases.get(at).copied().unwrap_or_else(|| first_of(self.arguments, at))
     }
 }
 
@@ -178,7 +190,7 @@ impl fmt::Display for GuardFailure {
 impl Guards {
     /// The state of a call.
     pub(super) fn new(call: &Call<'_>) -> Self {
-        let own = |(tensor, &alias): (&&Tensor, &usize)| Argument {
+        let own = |(at, tensor): (usize, &&Tensor)| Argument {
             dtype: tensor.dtype(),
             device: tensor.device(),
             sizes: tensor.sizes().into(),
@@ -186,9 +198,9 @@ impl Guards {
             offset: tensor.storage_offset(),
             signs: tensor.signs(),
             alignment: tensor.alignment() % 16,
-            alias,
+            alias: call.alias(at),
         };
-        let arguments = call.arguments.iter().zip(&call.aliases).map(own).collect();
+        let arguments = call.arguments.iter().enumerate().map(own).collect();
         Self { switches: call.switches, arguments, stream: call.stream }
     }
 
@@ -242,24 +254,30 @@ fn stream_of(runtime: &Runtime, arguments: &[&Tensor], switches: &Switches) -> R
     }
 }
 
-/// For each argument the first one of the same storage.
-fn aliases(arguments: &[&Tensor]) -> SmallVec<[usize; 8]> {
-    let first_of = |at: usize, tensor: &Tensor| {
-        arguments[..at].iter().position(|other| other.storage().is_same(tensor.storage())).unwrap_or(at)
-    };
-    let all = arguments.iter().enumerate();
-    if arguments.len() <= 8 {
-        return all.map(|(at, tensor)| first_of(at, tensor)).collect();
+/// The first argument of the same storage as one of them.
+#[inline]
+fn first_of(arguments: &[&Tensor], at: usize) -> usize {
+    let storage = arguments[at].storage();
+    arguments[..at].iter().position(|other| other.storage().is_same(storage)).unwrap_or(at)
+}
+
+/// Arguments that are compared each with all others to find those of one storage.
+const FEW: usize = 8;
+
+/// For each argument the first one of the same storage, where there are more than a few.
+fn aliases(arguments: &[&Tensor]) -> Vec<usize> {
+    if arguments.len() <= FEW {
+        return Vec::new();
     }
     // A bit for each remainder of an address: where it is not set, no argument before is of the same memory.
     let mut seen = [0_u64; 64];
-    let mut aliases = SmallVec::with_capacity(arguments.len());
-    for (at, tensor) in all {
+    let mut aliases = Vec::with_capacity(arguments.len());
+    for (at, tensor) in arguments.iter().enumerate() {
         let storage = tensor.storage();
         let address = storage.present().map_or_else(|| storage.data_ptr(), c10_core::DeviceBuffer::address);
         let place = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
         let (word, bit) = (&mut seen[(place >> 6) as usize], 1 << (place & 63));
-        aliases.push(if *word & bit == 0 { at } else { first_of(at, tensor) });
+        aliases.push(if *word & bit == 0 { at } else { first_of(arguments, at) });
         *word |= bit;
     }
     aliases

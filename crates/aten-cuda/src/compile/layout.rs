@@ -236,7 +236,11 @@ impl Layout {
 
     /// The memory that is there before the first step.
     pub(super) fn begin(&self) -> Result<Made> {
-        self.new.iter().map(|new| if new.is_late { Ok(None) } else { new.make().map(Some) }).collect()
+        let mut made = Made::new();
+        for new in &self.new {
+            made.push(if new.is_late { None } else { Some(new.make()?) });
+        }
+        Ok(made)
     }
 
     /// Whether all memory of a run is there from before the first step to behind the last.

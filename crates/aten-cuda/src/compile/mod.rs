@@ -26,9 +26,9 @@
 //! else the second time is called each time, and its graphs are found by what they do.
 //!
 //! # Layers
-//! From the lowest up: `graph` (records as nodes and slots), `map` (index maps), `fuse` (what becomes one kernel), `copies`
-//! (what products read where it lay), `epilogue` (what they take along),
-//! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `layout` (which memory when), `plan` (ready to run), `graphed`
+//! From the lowest up: `graph` (records as nodes and slots), `repeats` (what is done again), `map` (index maps), `fuse` (what
+//! becomes one kernel), `copies` (what products read where it lay), `epilogue` (what they take along), `folding` (operations on
+//! constants), `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `layout` (which memory when), `plan` (ready to run), `graphed`
 //! (as a CUDA graph), `foldability` (what ends a graph), `guard` (what a program takes for granted), `trace` (from a
 //! function to plans), `entry` (what calls that are alike run), `programs` (which entry a call has), `report` (what came of
 //! it), `picture` (the same as DOT and HTML), this file (compiled functions).
@@ -38,6 +38,7 @@ mod entry;
 mod epilogue;
 mod expression;
 mod foldability;
+mod folding;
 mod fuse;
 mod graph;
 mod graphed;
@@ -49,6 +50,7 @@ mod memory;
 mod picture;
 mod plan;
 mod programs;
+mod repeats;
 mod report;
 mod trace;
 

@@ -18,6 +18,7 @@ use super::fuse::{Fusion, Kept};
 use super::graph::{Graph, Home, NodeId, SlotId, View};
 use super::layout::{Layout, Made, Place, Uses};
 use super::lower::{self, Body, Lowered};
+use super::repeats;
 use crate::base::error::{Result, TensorError};
 use crate::launch::record::{Beyond, CallFn, Recorded};
 use crate::launch::rows::{self, RowWork};
@@ -111,6 +112,7 @@ impl Plan {
     /// The plan of a graph. `stream` is the stream of the call; what goes from one operation to the next within a kernel
     /// may be rounded less often where the plan keeps it wide.
     pub(super) fn of(mut graph: Graph, keeps_wide: bool, stream: &Stream) -> Self {
+        repeats::leave_out(&mut graph);
         let copies = copies::leave_out(&mut graph, keeps_wide);
         let epilogues = epilogue::take_along(&mut graph, keeps_wide);
         let made = Self::new(&graph, &Fusion::new(&graph, keeps_wide), stream);
@@ -160,14 +162,15 @@ impl Plan {
         None
     }
 
-    /// Runs the plan over the storages of the arguments. The answer is the memory of each wanted slot, in their order.
-    pub(super) fn run(&self, runtime: &Runtime, arguments: &[&Storage]) -> Result<Made> {
+    /// Runs the plan; `argument` gives the memory of each argument. The answer is that of each wanted slot, in their order.
+    pub(super) fn run<'a>(&self, runtime: &Runtime, argument: impl Fn(usize) -> Option<&'a Storage>) -> Result<Made> {
+        let argument = &argument;
         let mut blocks: SmallVec<[Storage; 2]> = SmallVec::new();
         for (device, arena) in &self.layout.arenas {
             blocks.push(Storage::new(arena.bytes, *device)?);
         }
         let mut made = self.layout.begin()?;
-        let bound = Bound { plan: self, arguments, blocks: &blocks, made: &made };
+        let bound = Bound { plan: self, argument, blocks: &blocks, made: &made };
         for &slot in &self.written {
             bound.place(slot).into_iter().for_each(|(storage, _)| storage.note_write());
         }
@@ -176,7 +179,7 @@ impl Plan {
         } else {
             for (at, step) in self.steps.iter().enumerate() {
                 self.layout.before(at, &mut made)?;
-                Bound { plan: self, arguments, blocks: &blocks, made: &made }.step(runtime, step)?;
+                Bound { plan: self, argument, blocks: &blocks, made: &made }.step(runtime, step)?;
                 self.layout.after(at, &mut made);
             }
         }
@@ -186,18 +189,18 @@ impl Plan {
 }
 
 /// A run of a plan.
-struct Bound<'a> {
+struct Bound<'a, 'b> {
     plan: &'a Plan,
-    arguments: &'a [&'a Storage],
+    argument: &'a dyn Fn(usize) -> Option<&'b Storage>,
     blocks: &'a [Storage],
     made: &'a [Option<Storage>],
 }
 
-impl Bound<'_> {
+impl Bound<'_, '_> {
     /// The memory of a slot, and where in it the slot begins.
     fn place(&self, slot: SlotId) -> Option<(&Storage, usize)> {
         match &self.plan.layout.places[slot] {
-            Place::Input(at) => self.arguments.get(*at).map(|storage| (*storage, 0)),
+            Place::Input(at) => (self.argument)(*at).map(|storage| (storage, 0)),
             Place::Captured(storage) => Some((storage, 0)),
             Place::New { number, offset } => Some((self.made.get(*number)?.as_ref()?, *offset)),
             Place::Arena { block, offset } => self.blocks.get(*block).map(|storage| (storage, *offset)),

@@ -11,7 +11,6 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use c10_core::{Made, PutOff, PuttingOff, Runtime, Stream};
-use smallvec::SmallVec;
 
 use super::foldability::SETTING_CHANGED;
 use super::graph::Graph;
@@ -151,8 +150,8 @@ impl State {
             Plan::of(graph, self.plans.keeps_wide, &self.stream)
         };
         let plan = if is_shared { Arc::new(make()) } else { self.plans.get(signature, make) };
-        let arguments: SmallVec<[&Storage; 8]> = arguments.iter().collect();
-        for (deferred, storage) in wanted.iter().zip(Runtime::with_current(|runtime| plan.run(runtime, &arguments))?) {
+        let made = Runtime::with_current(|runtime| plan.run(runtime, |at| arguments.get(at)))?;
+        for (deferred, storage) in wanted.iter().zip(made) {
             if let Some(buffer) = storage.as_ref().and_then(Storage::buffer) {
                 deferred.fill(buffer.clone());
             }

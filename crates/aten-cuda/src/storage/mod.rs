@@ -205,6 +205,7 @@ impl Storage {
     }
 
     /// The buffer where it is there, whatever is pending.
+    #[inline]
     pub(crate) fn present(&self) -> Option<&DeviceBuffer> {
         match &self.0 {
             Memory::Cuda(buffer) => Some(buffer),
@@ -263,6 +264,7 @@ impl Storage {
 
     /// Whether both are the same memory.
     #[must_use]
+    #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Memory::Host(first), Memory::Host(second)) => Arc::ptr_eq(first, second),

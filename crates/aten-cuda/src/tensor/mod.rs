@@ -78,6 +78,7 @@ impl<T: Into<Scalar>> From<T> for Operand<'_> {
 
 impl Tensor {
     /// A view of elements as they lie in the storage; the caller has checked that it is inside.
+    #[inline]
     pub(crate) fn view_of(storage: Storage, dtype: DType, sizes: Dims, strides: Dims, offset: i64) -> Self {
         Self { storage, dtype, sizes, strides, offset, signs: Signs::PLAIN, is_parameter: false }
     }
@@ -201,6 +202,7 @@ impl Tensor {
 
     /// Where the first element begins, counted from a multiple of 512 bytes: of memory that is not there yet, that is known
     /// all the same.
+    #[inline]
     pub(crate) fn alignment(&self) -> u64 {
         let first = match self.storage.present() {
             Some(buffer) => buffer.address(),
@@ -222,6 +224,7 @@ impl Tensor {
     }
 
     /// The place of the first element in the storage, in bytes.
+    #[inline]
     pub(crate) fn byte_offset(&self) -> usize {
         usize::try_from(self.offset).unwrap_or(0) * self.element_size()
     }

@@ -1,6 +1,7 @@
 //! Compiled functions against the same functions called as they are.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod passes;
 mod streams;
 mod updates;
 
@@ -802,28 +803,6 @@ fn a_compiled_function_becomes_part_of_a_capture() {
     assert_eq!(bits(&made[0]), expected);
 }
 
-/// Writes the names of spans down.
-#[derive(Clone, Default)]
-struct Spans(Arc<Mutex<Vec<&'static str>>>);
-
-impl tracing::Subscriber for Spans {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.is_span()
-    }
-
-    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        let mut names = self.0.lock().unwrap();
-        names.push(span.metadata().name());
-        tracing::span::Id::from_u64(names.len() as u64)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, _: &tracing::Event<'_>) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[test]
 fn traces_are_spans_and_known_programs_make_none() {
     // In a process of its own: whether anybody listens to a span is decided for all threads.
@@ -832,13 +811,13 @@ fn traces_are_spans_and_known_programs_make_none() {
         let compiled = compile(|x: &[Tensor]| Ok(vec![x[0].mul(3)?.sub(&x[0])?.relu()?]));
         let x = numbers(&[50], 1);
         let heard = || {
-            let spans = Spans::default();
-            tracing::subscriber::with_default(spans.clone(), || drop(compiled.call(&[&x]).unwrap()));
-            spans.0.lock().unwrap().clone()
+            let listener = testkit::Listener::default();
+            listener.during(|| drop(compiled.call(&[&x]).unwrap()));
+            listener.take_spans()
         };
         let first = heard();
-        assert_eq!(first[..2], ["trace_function", "compile_graph"], "{first:?}");
-        assert!(first.contains(&"load_module"), "{first:?}");
+        assert_eq!(first[..2], ["trace_function", "trace_function > compile_graph"], "{first:?}");
+        assert!(first.iter().any(|span| span.contains(" > load_module ")), "{first:?}");
         assert_eq!(heard()[0], "trace_function");
         assert_eq!(heard(), [""; 0]);
     });

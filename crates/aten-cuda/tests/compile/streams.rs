@@ -281,3 +281,65 @@ fn a_pool_that_stays_entered_has_the_function_called_each_time() {
     }
     assert_eq!(compiled.report().programs[0].called, Some("its graph breaks"));
 }
+
+#[test]
+fn calls_within_a_pool_or_a_region_of_autocast_are_those_of_the_function_there() {
+    let _simulated = testkit::simulated_runtime();
+    let pool = MemPool::new(MemPoolOptions::default()).unwrap();
+    let holds = |tensor: &Tensor| {
+        let blocks = pool.snapshot().into_iter().flat_map(|segment| segment.blocks);
+        blocks.into_iter().any(|block| block.address == tensor.data_ptr())
+    };
+    let function: Function = |x| Ok(vec![x[0].mm(&x[1])?.softmax(-1, None)?]);
+    let compiled = compile(function);
+    let (x, y) = (numbers(&[20, 30], 1), numbers(&[30, 20], 2));
+    let same = |made: &Tensor| {
+        let expected = function(&[x.clone(), y.clone()]).unwrap().remove(0);
+        assert_eq!((made.dtype(), bits(made)), (expected.dtype(), bits(&expected)));
+    };
+    for call in 0..4 {
+        // The first call of all is one within the pool.
+        let within = {
+            let _within = Runtime::current().mem_pools().enter(&pool, 0).unwrap();
+            compiled.call(&[&x, &y]).unwrap().remove(0)
+        };
+        let outside = compiled.call(&[&x, &y]).unwrap().remove(0);
+        assert_eq!((holds(&within), holds(&outside)), (true, false), "call {call}");
+        same(&within);
+        same(&outside);
+        let _region = aten_cuda::autocast::autocast("cuda", DType::BF16).unwrap();
+        same(&compiled.call(&[&x, &y]).unwrap()[0]);
+    }
+    let report = compiled.report();
+    let called: Vec<_> = report.programs.iter().map(|program| program.called).collect();
+    assert_eq!(called, [None, None], "{report}");
+}
+
+#[test]
+fn a_capture_within_a_function_ends_its_graph_and_is_refused_within_another() {
+    let _simulated = testkit::simulated_runtime();
+    let captures = compile(|x: &[Tensor]| {
+        let made = x[0].add(1)?;
+        let stream = Stream::new(None, 0)?;
+        let mut graph = CUDAGraph::new();
+        let _on = stream.guard();
+        let captured = graph.capture(&stream, None, CaptureMode::Global, || x[0].mul(2))?;
+        graph.replay()?;
+        stream.synchronize()?;
+        Ok(vec![made, captured.copy()?])
+    });
+    let x = numbers(&[40], 1);
+    let expected = [bits(&x.add(1).unwrap()), bits(&x.mul(2).unwrap())];
+    let check = || assert_eq!(captures.call(&[&x]).unwrap().iter().map(bits).collect::<Vec<_>>(), expected);
+    (0..3).for_each(|_| check());
+    assert_eq!(captures.report().programs[0].breaks[0].cause, "a capture begins");
+    // Nothing that waits can be captured: the call says so, and nothing is left of it.
+    let stream = Stream::new(None, 0).unwrap();
+    let mut outer = CUDAGraph::new();
+    let refused = {
+        let _on = stream.guard();
+        outer.capture(&stream, None, CaptureMode::Global, || captures.call(&[&x]))
+    };
+    assert!(refused.is_err());
+    check();
+}

@@ -199,6 +199,7 @@ impl DeviceBuffer {
 
     /// Bytes of the buffer.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.memory.len
     }
@@ -211,18 +212,21 @@ impl DeviceBuffer {
 
     /// Address of the first byte on the device (`CUdeviceptr`), as a number.
     #[must_use]
+    #[inline]
     pub fn address(&self) -> u64 {
         self.memory.address
     }
 
     /// The buffer's device.
     #[must_use]
+    #[inline]
     pub fn device(&self) -> Device {
         Device::cuda(self.device_index())
     }
 
     /// Number of the buffer's device.
     #[must_use]
+    #[inline]
     pub fn device_index(&self) -> DeviceIndex {
         self.memory.stream.device
     }

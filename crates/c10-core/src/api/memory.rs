@@ -388,6 +388,7 @@ impl Memory<'_> {
     /// # Errors
     /// The device does not exist.
     pub fn stats_as_nested_dict(self, device: DeviceIndex) -> Result<BTreeMap<String, NestedStat>> {
+        PuttingOff::settle("the state of memory is asked for");
         self.0.started().map_or_else(
             || Ok(BTreeMap::new()),
             |ready| Ok(ready.allocator.stats(&ready.api, device)?.as_nested_dict()),

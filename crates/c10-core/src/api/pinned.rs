@@ -28,6 +28,7 @@ use crate::runtime::{Runtime, Started};
 use crate::state::captures::{Capture, KeptId, Told};
 use crate::state::holds::Held;
 use crate::thread;
+use crate::thread::pending::PuttingOff;
 use crate::trace::{MemoryUse, TraceEvent, TraceKind};
 
 /// Page-locked (pinned) host memory, which the device can read and write while the host does other things.
@@ -311,24 +312,28 @@ impl PinnedMemory<'_> {
     /// started.
     #[must_use]
     pub fn stats(self) -> HostStats {
+        PuttingOff::settle("the state of memory is asked for");
         self.0.started().map_or_else(HostStats::default, |ready| ready.pinned.cache.stats())
     }
 
     /// What the allocator of pinned memory has done, in torch's structure; empty before the runtime has started.
     #[must_use]
     pub fn stats_as_nested_dict(self) -> BTreeMap<String, NestedStat> {
+        PuttingOff::settle("the state of memory is asked for");
         self.0.started().map_or_else(BTreeMap::new, |ready| ready.pinned.cache.stats().as_nested_dict())
     }
 
     /// Sets the peaks of the pinned memory's figures to their present values, and the longest and shortest times to 0;
     /// torch's `reset_peak_host_memory_stats`. Does nothing before the runtime has started.
     pub fn reset_peak_stats(self) {
+        PuttingOff::settle("the state of memory is changed");
         self.0.started().into_iter().for_each(|ready| ready.pinned.cache.reset_peak_stats());
     }
 
     /// Sets the sums of increases and decreases of the pinned memory's figures, its counts and its total times to zero;
     /// torch's `reset_accumulated_host_memory_stats`. Does nothing before the runtime has started.
     pub fn reset_accumulated_stats(self) {
+        PuttingOff::settle("the state of memory is changed");
         self.0.started().into_iter().for_each(|ready| ready.pinned.cache.reset_accumulated_stats());
     }
 }

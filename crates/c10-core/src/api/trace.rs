@@ -14,6 +14,7 @@ use crate::base::ids::PoolId;
 use crate::base::process;
 use crate::caching::SegmentInfo;
 use crate::runtime::Runtime;
+use crate::thread::pending::PuttingOff;
 use crate::trace::{
     self, HistoryOptions, Look, SubscriptionId, TraceAnnotation, TraceBlock, TraceEntry, TraceEvent, TraceFrame,
     TraceKind, TraceKinds,
@@ -280,6 +281,7 @@ impl Memory<'_> {
     /// This process was forked from one in which a runtime had started; the allocator itself called what asks for this; the
     /// backend does not know blocks ([`crate::BackendError::NoSnapshot`]).
     pub fn take_snapshot(self, mempool_id: Option<PoolId>, include_traces: bool) -> Result<MemorySnapshot> {
+        PuttingOff::settle("the state of memory is asked for");
         refuse_fork()?;
         self.collect(mempool_id, Contents { traces: include_traces, is_noted: true })
     }
@@ -289,6 +291,7 @@ impl Memory<'_> {
     /// # Errors
     /// As for [`Self::take_snapshot`].
     pub fn state(self) -> Result<MemorySnapshot> {
+        PuttingOff::settle("the state of memory is asked for");
         refuse_fork()?;
         self.collect(None, Contents { traces: false, is_noted: false })
     }

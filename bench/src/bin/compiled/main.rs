@@ -3,12 +3,18 @@
 //!
 //! For each program: what the first call takes in a process that has loaded a module, what a call takes on the device
 //! (many calls between two events) and on the host (many calls without waiting), compiled, compiled with wide intermediates,
-//! compiled as a CUDA graph, and eager, in turn. Peak is what a compiled call takes of memory beyond what was taken before
+//! compiled as a CUDA graph, and eager, in turn. Beside the host's side of calls stands that of the same launches with the
+//! same parameters by the raw driver, and of a graph of them, in turn with the others; `above` is what a call takes beyond. Peak is what a compiled call takes of memory beyond what was taken before
 //! it. Texts are those that the first call had the driver compile, and the milliseconds beside them what it takes to compile
 //! them once more. The last column compares the results. With `CUDA_CACHE_DISABLE=1` and
 //! `USE_PYTORCH_KERNEL_CACHE=0` no code is kept from before.
 //! The driver is the one that the runtime finds, or that `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look
 //! on the simulated device, and `--only` the programs whose names have the text.
+
+mod raw;
+
+#[path = "../../../../crates/aten-cuda/tests/common/programs.rs"]
+mod programs;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -17,6 +23,8 @@ use aten_cuda::attention::Attention;
 use aten_cuda::compile::{CompileMode, CompileOptions, Compiled, compile_with};
 use aten_cuda::{DType, Result, Tensor};
 use cuda_api::{Event, EventOptions};
+use programs::{chain, norm, rms_norm, softmax, squares, twenty};
+use raw::Launches;
 
 type Failure = Box<dyn std::error::Error>;
 type Function = fn(&[Tensor]) -> Result<Vec<Tensor>>;
@@ -54,8 +62,8 @@ fn run(small: bool, only: &str) -> std::result::Result<(), Failure> {
     // A module is loaded before anything is measured.
     Tensor::ones(&[16], DType::F32, "cuda")?.add(1)?.to_vec::<f32>()?;
     println!(
-        "program | kernels | first ms | texts | lines | their ms | peak MiB | compiled us | wide us | graph us | eager us | GB/s | host: compiled us | graph us | eager us | \
-         largest difference"
+        "program | kernels | first ms | texts | lines | their ms | peak MiB | compiled us | wide us | graph us | eager us | GB/s | host: compiled us | \
+         raw us | above us | graph us | raw graph us | above us | eager us | largest difference"
     );
     for program in programs(small)?.into_iter().filter(|program| program.name.contains(only)) {
         println!("{}", measure(&program, if small { 3 } else { 50 })?);
@@ -93,22 +101,37 @@ fn measure(program: &Program, calls: u32) -> std::result::Result<String, Failure
     let by = |compiled: &Compiled| compiled.call(&arguments).map(drop);
     let eager = || (program.function)(&program.arguments).map(drop);
     let ways: [&dyn Fn() -> Result<()>; 4] = [&|| by(&plain), &|| by(&graphed), &eager, &|| by(&wide)];
-    let (mut device, mut host) = (vec![Vec::new(); 4], vec![Vec::new(); 4]);
+    let (mut device, mut host, mut raw_host) = (vec![Vec::new(); 4], vec![Vec::new(); 4], [Vec::new(), Vec::new()]);
+    let raw = Launches::of(ways[0])?;
     for _ in 0..ROUNDS {
+        if let Some(raw) = &raw {
+            raw_host[0].push(host_us(&|| raw.launch(), calls)?);
+            raw_host[1].push(host_us(&|| raw.launch_graph(), calls)?);
+        }
         for (way, call) in ways.iter().enumerate() {
             device[way].push(device_us(call, calls)?);
             host[way].push(host_us(call, calls)?);
         }
     }
     let [device, host] = [device, host].map(|all| all.into_iter().map(median).collect::<Vec<f64>>());
+    let hosts = host_columns(&host, raw.as_ref().map(|_| raw_host.map(median)));
     let peak = peak_bytes(&|| by(&plain))? as f64 / f64::from(1 << 20);
     let kernels = plain.report().programs[0].kernels.len();
     let rate = program.bytes / device[0] / 1e3;
     Ok(format!(
-        "{} | {kernels} | {first_ms:.1} | {texts} | {peak:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {rate:.0} | {:.2} | {:.2} | {:.2} | \
+        "{} | {kernels} | {first_ms:.1} | {texts} | {peak:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {rate:.0} | {hosts} | \
          {difference:.3e}",
-        program.name, device[0], device[3], device[1], device[2], host[0], host[1], host[2],
+        program.name, device[0], device[3], device[1], device[2],
     ))
+}
+
+/// What the host does for a call, compiled and as a graph, each beside the raw driver's calls, and eager.
+fn host_columns(host: &[f64], raw: Option<[f64; 2]>) -> String {
+    let beside = |own: f64, at: usize| match raw {
+        Some(raw) => format!("{own:.2} | {:.2} | {:.2}", raw[at], own - raw[at]),
+        None => format!("{own:.2} | - | -"),
+    };
+    format!("{} | {} | {:.2}", beside(host[0], 0), beside(host[1], 1), host[2])
 }
 
 /// How many texts and lines there are, and how long the driver takes to compile them.
@@ -199,37 +222,6 @@ fn programs(small: bool) -> Result<Vec<Program>> {
     }
     all.push(Program { name: "12 layers of a GPT block, bf16", function: gpt, arguments, bytes: 0.0 });
     Ok(all)
-}
-
-fn chain(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    Ok(vec![x[0].mul(1.5)?.add(&x[1])?.gelu()?.mul(&x[1].sigmoid()?)?.sub(&x[0])?])
-}
-
-fn norm(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    let columns = x[1].sizes()[0];
-    Ok(vec![x[0].layer_norm(&[columns], Some(&x[1]), Some(&x[2]), 1e-5)?.gelu()?.add(&x[0])?])
-}
-
-fn softmax(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    let scaled = x[0].to_dtype(DType::F32)?.mul(0.125)?;
-    Ok(vec![scaled.add(&x[1].to_dtype(DType::F32)?)?.softmax(-1, None)?])
-}
-
-fn rms_norm(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    let mean = x[0].to_dtype(DType::F32)?.pow(2)?.mean([-1], true, None)?;
-    Ok(vec![x[0].mul(&mean.add(1e-6)?.rsqrt()?.to_dtype(x[0].dtype())?)?.mul(&x[1])?])
-}
-
-fn squares(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    Ok(vec![x[0].sub(&x[1])?.to_dtype(DType::F32)?.pow(2)?.sum((), false, None)?])
-}
-
-fn twenty(x: &[Tensor]) -> Result<Vec<Tensor>> {
-    let mut made = x[0].clone();
-    for _ in 0..10 {
-        made = made.add(1.0)?.relu()?.mul(0.5)?;
-    }
-    Ok(vec![made])
 }
 
 fn gpt(x: &[Tensor]) -> Result<Vec<Tensor>> {

@@ -1,6 +1,8 @@
 //! What ends the graph of a compiled function, and what does not: the tables, and what calls do.
 #![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 
+mod table;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
