@@ -1,4 +1,4 @@
-"""The programs of `compiled.rs` by torch.compile: prints the same figures, a line for each program.
+"""The programs of `compiled` by torch.compile: prints the same figures, a line for each program.
 
 Needs PyTorch on a CUDA device. The first call is one without anything in torch's own caches of the process.
 """

@@ -13,7 +13,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 const MIB: usize = 1 << 20;
 
-fn heard(run: impl FnOnce()) -> Vec<String> {
+fn spans_of(run: impl FnOnce()) -> Vec<String> {
     let listener = Listener::default();
     listener.during(run);
     listener.take_spans()
@@ -23,13 +23,13 @@ fn heard(run: impl FnOnce()) -> Vec<String> {
 fn growing_running_out_and_giving_back_are_spans() {
     let rig = Rig::new(config().capacity(64 << 20));
     let stream = rig.stream();
-    let heard = heard(|| drop(rig.runtime.memory().buffer(MIB + 1, &stream).unwrap()));
+    let heard = spans_of(|| drop(rig.runtime.memory().buffer(MIB + 1, &stream).unwrap()));
     assert_eq!(heard, ["grow 20971520", "grow 20971520 > segment_alloc 20971520"]);
 
-    let heard = heard(|| drop(rig.runtime.memory().buffer(MIB + 1, &stream).unwrap()));
+    let heard = spans_of(|| drop(rig.runtime.memory().buffer(MIB + 1, &stream).unwrap()));
     assert!(heard.is_empty(), "what the cache serves is no span: {heard:?}");
 
-    let heard = heard(|| assert!(rig.runtime.memory().buffer(100 * MIB, &stream).is_err()));
+    let heard = spans_of(|| assert!(rig.runtime.memory().buffer(100 * MIB, &stream).is_err()));
     let grow = "grow 104857600";
     let attempt = format!("{grow} > segment_alloc 104857600");
     let retry = format!("{grow} > retry 104857600");
@@ -46,27 +46,27 @@ fn growing_running_out_and_giving_back_are_spans() {
     assert_eq!(heard, expected);
 
     drop(rig.runtime.memory().buffer(1, &stream).unwrap());
-    let heard = heard(|| rig.runtime.memory().empty_cache().unwrap());
+    let heard = spans_of(|| rig.runtime.memory().empty_cache().unwrap());
     assert_eq!(heard, ["empty_cache", "empty_cache > segment_free"]);
 }
 
 #[test]
 fn starting_capturing_and_looking_are_spans() {
     let rig = Rig::new(config());
-    let heard = heard(|| drop(rig.stream()));
+    let heard = spans_of(|| drop(rig.stream()));
     assert_eq!(heard, ["start_runtime"]);
 
     let (stream, mut graph) = (rig.stream(), CUDAGraph::on(&rig.runtime, false));
     let buffer = rig.runtime.memory().buffer(MIB, &stream).unwrap();
     let fill = || buffer.fill(0..MIB, 1, &stream);
-    let heard = heard(|| graph.capture(&stream, None, CaptureMode::Global, fill).unwrap());
+    let heard = spans_of(|| graph.capture(&stream, None, CaptureMode::Global, fill).unwrap());
     assert_eq!(heard, ["capture", "capture > instantiate_graph"]);
-    let heard = heard(|| graph.replay().unwrap());
+    let heard = spans_of(|| graph.replay().unwrap());
     assert!(heard.is_empty(), "{heard:?}");
 
-    let heard = heard(|| drop(rig.runtime.memory().take_snapshot(None, true).unwrap()));
+    let heard = spans_of(|| drop(rig.runtime.memory().take_snapshot(None, true).unwrap()));
     assert_eq!(heard, ["snapshot"]);
-    let heard = heard(|| drop(rig.runtime.pinned().buffer(MIB).unwrap()));
+    let heard = spans_of(|| drop(rig.runtime.pinned().buffer(MIB).unwrap()));
     assert_eq!(heard, [format!("pinned_alloc {MIB}")]);
 }
 

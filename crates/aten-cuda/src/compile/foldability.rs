@@ -102,7 +102,8 @@ const CAUSES: &[&str] = &[
 ];
 
 const FOLDED: &str = "\
-    AcceleratorError Any BFloat16Storage BFloat16Tensor BoolStorage BoolTensor ByteStorage ByteTensor \
+    Tensor.is_shared UntypedStorage._new_shared_cuda UntypedStorage._release_ipc_counter \
+    multiprocessing.reductions.rebuild_cuda_tensor AcceleratorError Any BFloat16Storage BFloat16Tensor BoolStorage BoolTensor ByteStorage ByteTensor \
     CUBLASLT_WORKSPACE_SIZE CUBLAS_WORKSPACE_CONFIG CUDAGraph CUDAGraph._pybind11_conduit_v1_ CUDAGraph.debug_dump \
     CUDAGraph.enable_debug_mode CUDAGraph.instantiate CUDAGraph.pool CUDAGraph.raw_cuda_graph \
     CUDAGraph.raw_cuda_graph_exec CUDAGraph.register_generator_state CUDAGraph.reset CUDAPluggableAllocator \
@@ -178,6 +179,7 @@ const NODES: &str = "\
     custom_fwd device device_of mm sdp_kernel set_stream stream torch.autocast use_mem_pool";
 
 const ENDING: &str = "\
+    UntypedStorage._share_cuda_ multiprocessing.reductions.reduce_tensor \
     CUDAGraph.capture_begin CUDAGraph.capture_end CUDAGraph.replay Event.elapsed_time Event.ipc_handle Event.query \
     Event.synchronize ExternalStream.query ExternalStream.synchronize GdsFile.load_storage GdsFile.save_storage GradScaler._get_growth_tracker \
     GradScaler.get_scale GradScaler.state_dict GradScaler.step GradScaler.unscale_ GradScaler.update MemPool.snapshot \
