@@ -144,6 +144,11 @@ fn rows_that_fill_their_lanes_are_written_out() {
     let long = Schedule { resident: 8, ..given }.for_fused(&shares, 8192);
     assert_eq!((long.folded, long.block()), (1, 256));
     assert_eq!(Schedule { resident: 16, ..given }.for_fused(&shares, 16384).folded, 0);
+    // Rows that would share a block have one each, by as many lanes as before.
+    let beside = Schedule { lanes: 128, resident: 8, ..given }.for_fused(&shares, 4096);
+    assert_eq!((beside.folded, beside.lanes, beside.block(), beside.rows_of_block()), (1, 128, 128, 1));
+    let looped = Schedule { lanes: 128, resident: 8, ..given }.for_fused(&shares, 4092);
+    assert_eq!((looped.folded, looped.block(), looped.rows_of_block()), (0, 256, 2));
     for wrong in [
         Schedule { folded: 4, ..whole },
         Schedule { fused: false, ..whole },

@@ -64,8 +64,8 @@ impl Schedule {
         Self { target, ..self }
     }
 
-    /// The same schedule for programs that were fused of several. Where each block has one row that fills its lanes, and
-    /// the text is not too long for it, the row is written out.
+    /// The same schedule for programs that were fused of several. Where a row fills more lanes than a warp has, and the
+    /// text is not too long for it, the row is written out, and each block has one.
     ///
     /// A lane adds up few elements and then does what all do: combining, addresses, the values of the row. A thread that
     /// stands for two lanes does that once, and what several passes make of an element stays in a register.
@@ -73,7 +73,8 @@ impl Schedule {
     pub fn for_fused(self, reduction: &Reduction, extent: u64) -> Self {
         let filled = u64::from(self.lanes) * u64::from(self.vector) * u64::from(self.resident);
         let fused = Self { fused: true, ..self };
-        if !fused.has_row_of_vectors(reduction) || extent != filled {
+        let alone = Self { threads: self.lanes, ..fused };
+        if !alone.has_row_of_vectors(reduction) || extent != filled {
             return fused;
         }
         let elements = u64::from(self.vector) * u64::from(self.resident);
@@ -82,7 +83,8 @@ impl Schedule {
         let is_short = |lanes: u64| {
             elements * lanes * registers <= KEPT_REGISTERS && elements * lanes * reduction.nodes() <= WRITTEN_OUT
         };
-        Self { folded: [2, 1].into_iter().find(|&lanes| is_short(lanes.into())).unwrap_or(0), ..fused }
+        let folded = [2, 1].into_iter().find(|&lanes| is_short(lanes.into()));
+        folded.map_or(fused, |folded| Self { folded, ..alone })
     }
 
     /// Whether a block has one row, of vectors that stay.
