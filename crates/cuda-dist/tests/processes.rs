@@ -185,12 +185,18 @@ fn free_port() -> u16 {
 }
 
 fn start(role: &str, rank: usize, size: usize, variables: &[(&str, String)]) -> Child {
+    process(role, rank, size, variables).spawn().unwrap()
+}
+
+/// The process of a rank before it begins; its errors are printed with those of the test.
+fn process(role: &str, rank: usize, size: usize, variables: &[(&str, String)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "the_process_of_a_rank", "--nocapture"]);
     command.env(ROLE, role).env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
     command.env("TORCH_NCCL_COORD_CHECK_MILSEC", "100").env_remove("TORCHELASTIC_USE_AGENT_STORE");
     command.envs(variables.iter().map(|(name, value)| (name, value)));
-    command.stdout(Stdio::piped()).spawn().unwrap()
+    command.stdout(Stdio::piped());
+    command
 }
 
 fn start_all(role: &str, size: usize) -> Vec<Child> {
@@ -348,12 +354,14 @@ fn a_process_ends_where_it_is_told_to() {
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1".to_owned()),
         ("TORCH_NCCL_DESYNC_DEBUG", "0".to_owned()),
     ];
-    let mut children: Vec<Child> = (0..2).map(|rank| start("before", rank, 2, &place)).collect();
-    let mut victim = children.pop().unwrap();
-    let status = children.pop().unwrap().wait().unwrap();
+    let first = process("before", 0, 2, &place).stderr(Stdio::piped()).spawn().unwrap();
+    let mut victim = start("before", 1, 2, &place);
+    let ended = first.wait_with_output().unwrap();
     victim.kill().unwrap();
     victim.wait().unwrap();
-    assert_eq!(status.signal(), Some(6), "{status}");
+    assert_eq!(ended.status.signal(), Some(6), "{}", ended.status);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("rank 0: ") && said.contains("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "{said}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //!
 //! Invariant: it has a connection to the store of its own, so that nobody's waiting holds it up.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Where the first rank that gives up says so: `rank reason`.
 const ABORT: &str = "cuda_dist/abort";
+
+/// What has a failed collective end the process.
+const HANDLING: &str = "TORCH_NCCL_ASYNC_ERROR_HANDLING; 2 has the error go to the caller instead";
 
 pub(super) fn state_key(rank: usize) -> String {
     format!("cuda_dist/state/{rank}")
@@ -144,6 +148,9 @@ impl Watchdog {
         }
         self.inner.give_up(error);
         if self.inner.settings.error_handling == ErrorHandling::TearDown {
+            // Nobody can ask this process any more, so what it knows goes where people look.
+            let rank = self.inner.rank;
+            let _ = writeln!(std::io::stderr(), "rank {rank}: {error}\nrank {rank} ends its process ({HANDLING})");
             std::process::abort();
         }
     }
