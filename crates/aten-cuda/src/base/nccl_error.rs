@@ -61,6 +61,12 @@ pub enum NcclError {
         /// How it ended.
         how: &'static str,
     },
+    /// A communicator is in a group or has clones, where it has to be the only one.
+    #[error("{call} on a communicator that is in a group or has clones")]
+    Shared {
+        /// What was asked for.
+        call: &'static str,
+    },
     /// There is no such rank.
     #[error("{name} {rank} is out of range of {ranks} ranks")]
     Rank {

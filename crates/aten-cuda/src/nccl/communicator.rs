@@ -102,6 +102,32 @@ impl Communicator {
         Ok(made)
     }
 
+    /// Has calls go straight to NCCL from now on, as with [`Calls::Direct`]. For ranks that learn only once they are connected
+    /// that all of them ask for it; with [`Options::split_share`], so that it can be aborted.
+    ///
+    /// ```
+    /// # let simulated = testkit::SimulatedRuntime::new(testkit::Config::default());
+    /// # aten_cuda::nccl::set_library(Some(cuda_sim::nccl()));
+    /// use aten_cuda::nccl::{self, Communicator, Options};
+    ///
+    /// let options = Options { split_share: Some(true), ..Options::default() };
+    /// let alone = Communicator::init_rank(1, &nccl::unique_id()?, 0, 0, &options)?.with_direct_calls()?;
+    /// assert_eq!((alone.rank(), alone.size()), (0, 1));
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// NCCL is older than 2.18; the ranks have not asked in time; the communicator has ended, is in a [`group`], or was
+    /// cloned.
+    pub fn with_direct_calls(mut self) -> Result<Self> {
+        let handle = Arc::get_mut(&mut self.0).ok_or(NcclError::Shared { call: "ncclCommSplit" })?;
+        if handle.call_directly() {
+            handle.begin_calls()?;
+            handle.settle_calls()?;
+        }
+        Ok(self)
+    }
+
     /// A rank for each of several devices of the process (`ncclCommInitAll`). Calls are [`Calls::Direct`]: no rank is missing.
     ///
     /// # Errors

@@ -337,6 +337,15 @@ impl Handle {
         Ok(())
     }
 
+    /// Has calls go to a communicator of their own, for which [`Self::begin_calls`] comes next; whether they did not so far.
+    pub(super) fn call_directly(&mut self) -> bool {
+        let is_polled = self.connect == Connect::Polled;
+        if is_polled {
+            self.connect = Connect::Split;
+        }
+        is_polled
+    }
+
     /// Begins to split the communicator off that calls go to, where that is another.
     pub(super) fn begin_calls(&self) -> Result<()> {
         if self.connect != Connect::Split {
