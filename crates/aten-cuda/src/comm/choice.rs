@@ -12,6 +12,7 @@ use super::{Pattern, Route, all_reduce_, broadcast_out, device_of, reduce, resol
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::nccl::{self, Using};
+use crate::report::synchronize;
 use crate::tensor::Tensor;
 
 /// What there is a choice for.
@@ -110,7 +111,7 @@ pub fn forget_measurements() {
 
 /// Nanoseconds of the quickest of some calls, until all devices are done. At least one.
 fn quickest(devices: &[DeviceIndex], run: &dyn Fn() -> Result<()>) -> Result<u64> {
-    let wait = || devices.iter().try_for_each(|&device| crate::synchronize(device));
+    let wait = || devices.iter().try_for_each(|&device| synchronize(device));
     run()?;
     let mut best = u64::MAX;
     for _ in 0..ROUNDS {

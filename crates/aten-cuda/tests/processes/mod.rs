@@ -127,6 +127,7 @@ fn the_other_process() {
 /// sends it back.
 fn reader() {
     let _runtime = process();
+    let before = allocated();
     let mut tensors: Vec<Tensor> = Vec::new();
     loop {
         let bytes = told();

@@ -145,9 +145,9 @@ const TRIED: &[(&str, Try)] = &[
     ("GradScaler.set_growth_interval", |_| scaler().set_growth_interval(7)),
     // Nodes.
     ("GradScaler.scale", |x| drop(scaler().scale(x).unwrap())),
-    ("stream", |x| drop(cuda_api::stream(&cuda_api::default_stream(None).unwrap()).map(|_on| x.add(1)))),
-    ("StreamContext", |x| drop(cuda_api::stream(&cuda_api::default_stream(None).unwrap()).map(|_on| x.add(1)))),
-    ("set_stream", |_| drop(cuda_api::set_stream(&cuda_api::current_stream(None).unwrap()))),
+    ("stream", |x| drop(cuda_api::stream(cuda_api::default_stream(None).unwrap()).map(|_on| x.add(1)))),
+    ("StreamContext", |x| drop(cuda_api::stream(cuda_api::default_stream(None).unwrap()).map(|_on| x.add(1)))),
+    ("set_stream", |_| drop(cuda_api::set_stream(cuda_api::current_stream(None).unwrap()))),
     ("_set_stream_by_id", |_| {
         let now = cuda_api::current_stream(None).unwrap();
         cuda_api::set_stream_by_id(now.stream_id(), now.device_index(), cuda_api::DeviceType::Cuda).unwrap();
@@ -155,8 +155,8 @@ const TRIED: &[(&str, Try)] = &[
     ("device", |_| drop(cuda_api::device(0).unwrap())),
     ("_DeviceGuard", |_| drop(cuda_api::device(0).unwrap())),
     ("device_of", |_| drop(cuda_api::device_of(&cuda_api::current_stream(None).unwrap()).unwrap())),
-    ("_exchange_device", |_| drop(cuda_api::exchange_device(0.into()).unwrap())),
-    ("_maybe_exchange_device", |_| drop(cuda_api::maybe_exchange_device(0.into()).unwrap())),
+    ("_exchange_device", |_| drop(cuda_api::exchange_device(0).unwrap())),
+    ("_maybe_exchange_device", |_| drop(cuda_api::maybe_exchange_device(0).unwrap())),
     ("_sleep", |_| cuda_api::sleep(10).unwrap()),
     ("mm", |x| drop(torch::mm(&x.unsqueeze(0).unwrap(), &x.unsqueeze(1).unwrap()).unwrap())),
     ("bmm", |x| drop(torch::bmm(&x.view(&[1, 2, 2]).unwrap(), &x.view(&[1, 2, 2]).unwrap()).unwrap())),
@@ -191,7 +191,7 @@ const TRIED: &[(&str, Try)] = &[
     }),
     ("Stream.wait_stream", |_| {
         let stream = cuda_api::current_stream(None).unwrap();
-        let side = stream.runtime().streams().by_id(0.into(), StreamId(3)).unwrap();
+        let side = stream.runtime().streams().by_id(0, StreamId(3)).unwrap();
         stream.wait_stream(&side).unwrap();
     }),
     // What ends a graph.
@@ -341,8 +341,8 @@ const SETTINGS: &[Setting] = &[
     (
         &["preferred_blas_library"],
         "",
-        || drop(backend::set_preferred_blas_library("cublaslt").unwrap()),
-        || drop(backend::set_preferred_blas_library("cublas").unwrap()),
+        || backend::set_preferred_blas_library("cublaslt").unwrap(),
+        || backend::set_preferred_blas_library("cublas").unwrap(),
         "the library of products was Cublas and is Cublaslt",
     ),
     (
@@ -404,8 +404,8 @@ const SETTINGS: &[Setting] = &[
     (
         &["current_stream"],
         "",
-        || cuda_api::set_stream_by_id(StreamId(3), 0.into(), cuda_api::DeviceType::Cuda).unwrap(),
-        || cuda_api::set_stream(&cuda_api::default_stream(None).unwrap()).unwrap(),
+        || cuda_api::set_stream_by_id(StreamId(3), 0, cuda_api::DeviceType::Cuda).unwrap(),
+        || cuda_api::set_stream(cuda_api::default_stream(None).unwrap()).unwrap(),
         "the current stream was the default stream and is stream 0x",
     ),
     (
