@@ -1,5 +1,6 @@
 //! Compiled programs on disk: that later processes find them, and files that are wrong, removed, or cannot be written.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::print_stdout, reason = "why a test is not run, and that its other process ran")]
 
 use std::path::{Path, PathBuf};
 
@@ -134,4 +135,39 @@ fn a_folder_that_cannot_be_written_costs_only_time() {
         assert_eq!(call(None), EXPECTED);
         assert_eq!(call(None), EXPECTED);
     });
+}
+
+/// Set in the process whose folder of compiled kernels is on a disk that is full.
+const FULL: &str = "COMPILED_CACHE_TEST_FULL";
+
+/// Calls in the process that was made for it; does nothing in others.
+#[test]
+fn calls_beside_a_full_disk() {
+    let Some(disk) = std::env::var_os(FULL) else { return };
+    assert_eq!(std::fs::write(Path::new(&disk).join("more"), [1]).unwrap_err().raw_os_error(), Some(28), "ENOSPC");
+    std::fs::remove_file(Path::new(&disk).join("more")).unwrap();
+    assert_eq!((call(None), call(None)), (EXPECTED.to_vec(), EXPECTED.to_vec()));
+    let left: Vec<PathBuf> = files(Path::new(&disk)).into_iter().filter(|path| !path.ends_with("filler")).collect();
+    assert!(left.is_empty(), "what had no room is left: {left:?}");
+    println!("the disk was full");
+}
+
+#[test]
+fn a_full_disk_keeps_nothing_and_changes_no_result() {
+    let disk = folder("full");
+    let script = "mount -t tmpfs -o size=4k none \"$1\" && head -c 4096 /dev/zero > \"$1/filler\" && \
+                  exec \"$2\" --exact calls_beside_a_full_disk --nocapture";
+    let mut child = std::process::Command::new("unshare");
+    child.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]).arg(&disk);
+    child.arg(std::env::current_exe().unwrap()).env(FULL, &disk).env("PYTORCH_KERNEL_CACHE_PATH", &disk);
+    let Ok(output) = child.env("USE_PYTORCH_KERNEL_CACHE", "1").env("CUDA_CACHE_DISABLE", "1").output() else {
+        println!("not run: there is no `unshare`");
+        return;
+    };
+    let (told, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if why.contains("unshare:") || why.contains("mount:") {
+        println!("not run: no small disk can be made here: {why}");
+        return;
+    }
+    assert!(output.status.success() && told.contains("the disk was full"), "{told}{why}");
 }
