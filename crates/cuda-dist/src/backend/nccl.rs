@@ -32,15 +32,6 @@ const FIRST_COMMUNICATOR: &str = "0";
 
 pub(crate) const NAME: &str = "nccl";
 
-/// The first NCCL whose communicators can be split.
-const SPLITS: (u32, u32, u32) = (2, 18, 0);
-
-/// The key by which a rank says that its calls can go straight to NCCL, which every rank has to ask for: those of PyTorch do
-/// not.
-pub(crate) fn ours(rank: usize) -> String {
-    format!("cuda_dist/{rank}")
-}
-
 #[derive(Debug)]
 pub(crate) struct NcclBackend {
     shared: Arc<Shared>,
@@ -131,17 +122,8 @@ impl NcclBackend {
             };
             UniqueId::from_bytes(bytes.as_slice().try_into().map_err(|_| problem())?)
         };
-        if nccl::version()? >= SPLITS {
-            store.set(&ours(rank), b"1")?;
-        }
-        let timeout = settings.nonblocking_timeout.unwrap_or(timeout);
-        let options = Options { split_share: Some(true), ..Options::default().with_timeout(timeout) };
-        let mut communicator = Communicator::init_rank(size, &id, rank, device, &options)?;
-        // All ranks are connected, so that those of this crate have said so.
-        let keys: Vec<String> = (0..size).map(ours).collect();
-        if store.check(&keys.iter().map(String::as_str).collect::<Vec<_>>())? {
-            communicator = communicator.with_direct_calls()?;
-        }
+        let options = Options::default().with_timeout(settings.nonblocking_timeout.unwrap_or(timeout));
+        let communicator = Communicator::init_rank(size, &id, rank, device, &options)?;
         let stream = Stream::new(device, if settings.high_priority { -1 } else { 0 }).map_err(of_core)?;
         let shared = Arc::new(Shared { communicator, failure: Mutex::default() });
         Ok(Self { shared, stream, device, is_timed: settings.enable_timing })
