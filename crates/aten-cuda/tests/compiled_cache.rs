@@ -1,6 +1,5 @@
 //! Compiled programs on disk: that later processes find them, and files that are wrong, removed, or cannot be written.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![expect(clippy::print_stdout, reason = "why a test is not run, and that its other process ran")]
 
 use std::path::{Path, PathBuf};
 
