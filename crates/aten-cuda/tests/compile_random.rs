@@ -6,7 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use aten_cuda::blas;
-use aten_cuda::compile::{CompileOptions, compile_with};
+use aten_cuda::compile::{CompileMode, CompileOptions, Report, compile_with};
 use aten_cuda::{DType, Result, Tensor};
 use c10_core::{Runtime, Stream};
 
@@ -49,6 +49,8 @@ struct Program {
     returned: Vec<usize>,
     /// Which stream each step runs on: 0 is the caller's. Empty: all run there.
     streams: Vec<usize>,
+    /// Whether it is compiled to CUDA graphs, and before which steps a value decides whether they are done.
+    graphs: Option<Vec<usize>>,
 }
 
 /// Streams beside the caller's.
@@ -78,7 +80,7 @@ impl Program {
             })
             .collect();
         let returned = (0..1 + random.below(3)).map(|_| random.place(1 << 20)).collect();
-        Self { numbers, sizes, steps, returned, streams: Vec::new() }
+        Self { numbers, sizes, steps, returned, streams: Vec::new(), graphs: None }
     }
 
     /// The same program with each step on one of several streams.
@@ -86,6 +88,20 @@ impl Program {
         let mut random = Random(seed);
         let streams = self.steps.iter().map(|_| random.place(1 + SIDE_STREAMS)).collect();
         Self { streams, ..self }
+    }
+
+    /// The same program as CUDA graphs, with breaks.
+    fn as_graphs(self, seed: u64) -> Self {
+        let mut random = Random(seed);
+        let steps = u32::try_from(self.steps.len()).unwrap();
+        let breaks = (0..random.below(4)).map(|_| random.place(steps)).collect();
+        Self { graphs: Some(breaks), ..self }
+    }
+
+    /// Whether a step is left out, by what was made last.
+    fn leaves_out(&self, step: usize, values: &[Tensor]) -> Result<bool> {
+        let is_break = self.graphs.as_ref().is_some_and(|breaks| breaks.contains(&step));
+        Ok(is_break && values[values.len() - 1].max()?.item()?.to_f64() > 2.0)
     }
 
     /// Arguments: two matrices, a row, a column.
@@ -117,6 +133,9 @@ impl Program {
             if next != now {
                 next.wait_stream(now)?;
                 now = next;
+            }
+            if self.leaves_out(at, &values)? {
+                continue;
             }
             let _on = now.guard();
             let (a, b) = (values[step.first % values.len()].clone(), values[step.second % values.len()].clone());
@@ -187,17 +206,24 @@ impl Program {
         }
     }
 
-    /// The answer is how many products do more than their own.
-    fn check(&self, seed: u64) -> usize {
+    fn check(&self, seed: u64) -> Report {
         let sides: Vec<Stream> = (0..SIDE_STREAMS).map(|_| Stream::new(None, 0).unwrap()).collect();
         let compiled = {
             let (program, sides) = (self.clone(), sides.clone());
             let mut options = CompileOptions::default();
             options.wide_intermediates = self.numbers == Numbers::Products;
+            if self.graphs.is_some() {
+                options.mode = CompileMode::ReduceOverhead;
+            }
             compile_with(move |arguments: &[Tensor]| program.run(arguments, &sides), options)
         };
-        let (eager, own) = (self.arguments(), self.arguments());
-        for call in 0..3 {
+        let (eager, mut own) = (self.arguments(), self.arguments());
+        let calls = if self.graphs.is_some() { 9 } else { 3 };
+        for call in 0..calls {
+            if call == 6 {
+                // All arguments lie elsewhere from now on.
+                own = own.iter().map(|argument| argument.copy().unwrap()).collect();
+            }
             let expected = self.run(&eager, &sides).unwrap();
             let found = compiled.call(&own.iter().collect::<Vec<_>>()).unwrap();
             let context = || format!("seed {seed}, call {call}, {self:?}\n{}", compiled.report());
@@ -206,9 +232,7 @@ impl Program {
                 self.compare(expected, found, &context);
             }
         }
-        let report = compiled.report();
-        let kernels = report.programs.iter().flat_map(|program| &program.kernels);
-        kernels.filter(|kernel| kernel.operations.len() > 1 && kernel.operations.contains(&"matmul")).count()
+        compiled.report()
     }
 
     fn compare(&self, expected: &Tensor, found: &Tensor, context: &dyn Fn() -> String) {
@@ -234,6 +258,12 @@ impl Program {
 fn broadcasts(small: &Tensor, large: &Tensor) -> bool {
     let pairs = small.sizes().iter().rev().zip(large.sizes().iter().rev());
     small.dim() <= large.dim() && pairs.into_iter().all(|(small, large)| small == large || *small == 1)
+}
+
+/// How many products do more than their own.
+fn products_with_more(report: &Report) -> usize {
+    let kernels = report.programs.iter().flat_map(|program| &program.kernels);
+    kernels.filter(|kernel| kernel.operations.len() > 1 && kernel.operations.contains(&"matmul")).count()
 }
 
 /// A simulated runtime, unless `COMPILE_DRIVER=real` asks for the one of the machine.
@@ -277,7 +307,8 @@ fn programs_with_products_give_near_results() {
         } else if simulated.is_some() {
             blas::set_libraries(Some(testkit::cublas()), Some(testkit::cublaslt()));
         }
-        let more: usize = (0..2 * count()).map(|seed| Program::new(seed, Numbers::Products).check(seed)).sum();
+        let does_more = |seed| products_with_more(&Program::new(seed, Numbers::Products).check(seed));
+        let more: usize = (0..2 * count()).map(does_more).sum();
         assert!(more > 10, "{more} products did more than their own");
     }
 }
@@ -290,6 +321,18 @@ fn programs_on_several_streams_give_the_same_bits() {
             Program::new(seed, numbers).on_streams(seed + 1).check(seed);
         }
     }
+}
+
+#[test]
+fn programs_with_breaks_give_the_same_bits_as_cuda_graphs() {
+    let _simulated = start();
+    let mut graphs = 0;
+    for seed in 0..count() / 2 {
+        for numbers in [Numbers::Whole, Numbers::Floats] {
+            graphs += Program::new(seed, numbers).as_graphs(seed + 1).check(seed).graphs as u64;
+        }
+    }
+    assert!(graphs > count(), "{graphs} graphs");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Kernels and elementwise functions in CUDA C++, compiled by NVRTC and run by the driver that is installed: `user_kernels`.
 //!
 //! Functions of every dtype are compared with the operations of the crate; kernels are launched with tensors, as instances of
-//! templates, and linked. Then times are printed: of a first call without anything on disk, of a small call, and of 3 GiB. The
+//! templates, and linked; tensors of more than 2^31 elements (13 GB of device memory) are taken. Then times are printed: of a first call without anything on disk, of a small call, and of 3 GiB. The
 //! exit code is 1 where a result is wrong, 0 where NVRTC is not there.
 //!
 //! # Safety
@@ -38,6 +38,7 @@ fn all() -> Result<()> {
     functions()?;
     kernels()?;
     linked()?;
+    large()?;
     times()
 }
 
@@ -127,6 +128,27 @@ fn linked() -> Result<()> {
         aten_cuda::raw::set_linker(None);
     }
     say("links: by what is found and by the driver");
+    Ok(())
+}
+
+/// More elements, and offsets that reach farther, than a kernel counts in 32 bits.
+fn large() -> Result<()> {
+    let (rows, columns) = (3, (1_i64 << 30) + 77);
+    let sum = function("template <typename T> T sum(T x, T y) { return x + y; }")?;
+    let x = Tensor::randint(0, 100, &[rows, columns], DType::U8, "cuda", None)?;
+    let row = Tensor::randint(0, 100, &[columns], DType::U8, "cuda", None)?;
+    let wanted = x.add(&row)?;
+    let made = sum.call([&x, &row], &[])?;
+    let turned = sum.call([&x.t()?, &row.unsqueeze(1)?], &[])?.t()?;
+    for (what, made) in [("whole", made), ("turned", turned)] {
+        let differ = made.ne(&wanted)?.sum((), false, None)?.item()?.to_f64();
+        if differ != 0.0 {
+            return Err(
+                aten_cuda::TensorError::Invalid(format!("{what}: {differ} of {rows} x {columns} differ")).into()
+            );
+        }
+    }
+    say(&format!("{rows} x {columns} elements: the same numbers as operations, whole and turned"));
     Ok(())
 }
 

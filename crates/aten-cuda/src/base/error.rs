@@ -374,6 +374,13 @@ pub enum TensorError {
     /// The memory belonged to a traced function that failed before it had contents.
     #[error("the tensor has no values: the traced function that made it failed before they were computed")]
     Abandoned,
+    /// The tensor is the result of a call of a compiled function that launches CUDA graphs, and a later call has written over
+    /// its memory.
+    #[error(
+        "the tensor has no values any more: it is the result of a compiled function with CUDA graphs, and a later call of \
+         that function has written over its memory; make a copy before the next call of what has to last"
+    )]
+    Overwritten,
     /// A view reaches outside the storage.
     #[error(
         "setStorage: sizes {sizes:?}, strides {strides:?}, storage offset {offset}, and itemsize {itemsize} requiring a \

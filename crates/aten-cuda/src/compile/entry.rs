@@ -4,16 +4,18 @@
 //! have shown that the function does the same each time. What was decided about that stays.
 
 use std::hash::{Hash as _, Hasher as _};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use c10_core::{PoolId, Runtime};
+use c10_core::Runtime;
+use smallvec::SmallVec;
 
 use super::graph::{self, View};
-use super::graphed::{AsGraph, Graphed};
 use super::guard::{Guards, Key};
+use super::layout::Made;
 use super::plan::Plan;
 use super::trace::{GraphBreak, Traced};
+use super::tree::{self, Trees};
 use crate::base::error::{Result, TensorError};
 use crate::storage::Storage;
 use crate::tensor::Tensor;
@@ -33,9 +35,12 @@ pub(super) struct Entry {
     pub(super) earlier: Vec<Arc<Plan>>,
     /// What a call returns, where it need not call the function.
     results: std::result::Result<Vec<Given>, &'static str>,
+    /// What other compiled functions gave and the plan has as arguments behind those of the call.
+    further: Vec<Storage>,
     /// How its calls run, once that is known. Until then the function is called, to see that it does the same.
     decided: OnceLock<Calls>,
-    graphed: Mutex<AsGraph>,
+    /// Whether it is for another shape than the first one of its program.
+    pub(super) is_resized: AtomicBool,
     /// When it was called last, counted in calls of its function.
     pub(super) last_call: AtomicU64,
 }
@@ -70,8 +75,8 @@ impl Entry {
         if let Err(why) = &results {
             decided.get_or_init(|| Calls::Function(why));
         }
-        let (signature, plan, numbers) = (last.signature, last.plan, Mutex::new(last.numbers));
-        let (graphed, last_call) = (Mutex::default(), AtomicU64::new(0));
+        let (signature, plan, numbers, further) = (last.signature, last.plan, Mutex::new(last.numbers), last.further);
+        let (is_resized, last_call) = (AtomicBool::new(false), AtomicU64::new(0));
         let entry = Self {
             key,
             guards,
@@ -82,8 +87,9 @@ impl Entry {
             breaks,
             earlier,
             results,
+            further,
             decided,
-            graphed,
+            is_resized,
             last_call,
         };
         (entry, outputs)
@@ -106,66 +112,43 @@ impl Entry {
 
     /// Decides by a second trace how calls run.
     pub(super) fn compare(&self, traced: &Traced) {
-        let is_same = traced.breaks.is_empty() && traced.last.signature == self.signature;
+        let last = &traced.last;
+        let has_same = self.further.iter().zip(&last.further).all(|(own, other)| own.is_same(other));
+        let is_same = traced.breaks.is_empty() && last.signature == self.signature && has_same;
         let other = Calls::Function("it did something else the second time");
         self.decided.get_or_init(|| if is_same { Calls::Plan } else { other });
     }
 
-    /// Why it is no CUDA graph, where one was asked for.
-    pub(super) fn not_graphed(&self) -> Option<&'static str> {
-        self.graphed.lock().unwrap_or_else(PoisonError::into_inner).refused()
-    }
-
     /// Runs the plan.
     pub(super) fn run(&self, runtime: &Runtime, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let mut made = self.plan.run(runtime, |at| inputs.get(at).map(|tensor| tensor.storage()))?;
-        self.results(inputs, |wanted, is_last| if is_last { made[wanted].take() } else { made[wanted].clone() })
+        let further = |at: usize| self.further.get(at - inputs.len());
+        let made =
+            self.plan.run(runtime, |at| inputs.get(at).map(|tensor| tensor.storage()).or_else(|| further(at)))?;
+        self.results(inputs, made)
     }
 
     /// Runs it as a CUDA graph, where it can be one.
-    pub(super) fn launch(&self, runtime: &Runtime, inputs: &[&Tensor], pool: PoolId) -> Result<Vec<Tensor>> {
-        // A graph is not launched within another capture: its kernels become a part of that.
-        if runtime.streams().is_current_capturing()? {
-            return self.run(runtime, inputs);
-        }
-        let mut graphed = self.graphed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let AsGraph::Is(own) = &*graphed
-            && !own.fits(inputs)
-        {
-            // It goes first, so that the next one can have its memory.
-            *graphed = AsGraph::Seen(own.places());
-        }
-        match &mut *graphed {
-            AsGraph::Is(own) => {
-                own.run(inputs)?;
-                return self.results(inputs, |wanted, _| own.made[wanted].clone());
-            }
-            AsGraph::Never(_) => {}
-            // The arguments of a second call tell which of them lie where they are.
-            AsGraph::Seen(before) => {
-                let mut own = Box::new(Graphed::new(&self.plan, inputs, &before.moving(inputs), pool)?);
-                own.run(inputs)?;
-                let results = self.results(inputs, |wanted, _| own.made[wanted].clone())?;
-                *graphed = AsGraph::Is(own);
-                return Ok(results);
-            }
-            AsGraph::Not => {
-                let shared = self.guards.has_aliases().then_some("its arguments share memory");
-                *graphed = AsGraph::first(shared.or_else(|| self.plan.not_graphed()), inputs);
+    pub(super) fn launch(&self, runtime: &Runtime, inputs: &[&Tensor], trees: &Trees) -> Result<Vec<Tensor>> {
+        if let Some(tree) = &mut *trees.lock() {
+            tree.begin();
+            let further: Vec<Tensor> = self.further.iter().map(tree::bytes_of).collect();
+            let arguments: SmallVec<[&Tensor; 8]> = inputs.iter().copied().chain(&further).collect();
+            if tree.run(runtime, &self.plan, &arguments, || self.guards.has_aliases())? {
+                return self.results(inputs, tree.results()?);
             }
         }
-        drop(graphed);
         self.run(runtime, inputs)
     }
 
-    /// What a call returns. `made` gives memory by its number, and is told whether it is asked for it the last time.
-    fn results(&self, inputs: &[&Tensor], mut made: impl FnMut(usize, bool) -> Option<Storage>) -> Result<Vec<Tensor>> {
+    /// What a call returns, of the memory that it has made.
+    fn results(&self, inputs: &[&Tensor], mut made: Made) -> Result<Vec<Tensor>> {
         let given = self.results.as_deref().unwrap_or_default();
         let mut results = Vec::with_capacity(given.len());
         for given in given {
             results.push(match given {
                 Given::Made { wanted, view, is_last } => {
-                    view.over(made(*wanted, *is_last).ok_or(TensorError::Abandoned)?)
+                    let memory = if *is_last { made[*wanted].take() } else { made[*wanted].clone() };
+                    view.over(memory.ok_or(TensorError::Abandoned)?)
                 }
                 Given::Argument { argument, view } => view.over(inputs[*argument].storage().clone()),
                 Given::Captured(tensor) => tensor.clone(),
@@ -209,9 +192,7 @@ fn given(traced: &Traced, inputs: &[Tensor]) -> std::result::Result<Vec<Given>, 
                 }
                 Given::Made { wanted, view: graph::view(wanted, tensor), is_last: true }
             }
-            (None, None) if storage.deferred().is_none() && storage.buffer().is_some() => {
-                Given::Captured(tensor.clone())
-            }
+            (None, None) if storage.present().is_some() => Given::Captured(tensor.clone()),
             (None, None) => return Err("it returns memory that no operation has written"),
         };
         given.push(next);

@@ -1,49 +1,35 @@
-//! A plan as a CUDA graph, launched at once (`mode="reduce-overhead"`).
+//! A plan as a CUDA graph.
 //!
 //! A graph has fixed addresses. Arguments that have lain at one address in each call, as weights do, are read there; others
-//! are copied to memory of the graph's own before each launch. What the graph gives lies in memory that the next launch
-//! writes again. All graphs of a function share one pool.
+//! are copied to memory of the graph's own before each launch.
 //!
-//! **Invariants:** a graph is made only of a plan that writes to no argument and stays on the stream of the call. It is
-//! launched only for arguments that lie where it reads them. An argument that has moved once is copied from then on, so that
-//! a graph is made anew at most once for each argument. The pool lives as long as the graphs.
+//! **Invariants:** a graph is launched only for arguments that lie where it reads them, and writes to no argument that it
+//! reads a copy of. An argument that has moved once is copied from then on, so that a graph is made anew at most once for
+//! each argument.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use c10_core::{CUDAGraph, CaptureMode, PoolId, Runtime, Stream};
 use smallvec::SmallVec;
 
-use super::layout::Made;
+use super::layout::{Made, Place};
 use super::plan::Plan;
 use crate::base::error::Result;
 use crate::base::shape;
 use crate::storage::Storage;
 use crate::tensor::Tensor;
 
-/// A program as a CUDA graph.
-#[derive(Debug, Default)]
-pub(super) enum AsGraph {
-    /// Nobody has asked for it.
-    #[default]
-    Not,
-    /// It cannot be one.
-    Never(&'static str),
-    /// It will be one in the next call. It was one where arguments have moved.
-    Seen(Places),
-    Is(Box<Graphed>),
-}
-
 /// Where each argument has been so far; nothing for one that has moved, or has no address on a device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Places(SmallVec<[Option<u64>; 8]>);
 
 /// A captured plan.
 #[derive(Debug)]
 pub(super) struct Graphed {
     graph: CUDAGraph,
+    plan: Arc<Plan>,
     inputs: Vec<Input>,
-    /// The memory of each wanted slot.
-    pub(super) made: Made,
 }
 
 /// How the graph gets an argument.
@@ -60,29 +46,46 @@ fn place(tensor: &Tensor) -> Option<u64> {
     tensor.storage().present().map(c10_core::DeviceBuffer::address)
 }
 
-impl AsGraph {
-    /// That of a program after its first call; it is never one where there is a reason.
-    pub(super) fn first(never: Option<&'static str>, arguments: &[&Tensor]) -> Self {
-        let seen = || Self::Seen(Places(arguments.iter().map(|tensor| place(tensor)).collect()));
-        never.map_or_else(seen, Self::Never)
+impl Places {
+    /// Where these arguments lie. `stays` says of each whether it may lie there in the next call as well.
+    pub(super) fn of(arguments: &[&Tensor], stays: impl Fn(&Tensor) -> bool) -> Self {
+        Self(arguments.iter().map(|tensor| place(tensor).filter(|_| stays(tensor))).collect())
     }
 
-    /// Why it is no graph.
-    pub(super) fn refused(&self) -> Option<&'static str> {
-        if let Self::Never(why) = self { Some(why) } else { None }
+    /// Whether each argument lies elsewhere than it did, or has done so before.
+    pub(super) fn moving(&self, arguments: &[&Tensor], stays: impl Fn(&Tensor) -> bool) -> SmallVec<[bool; 8]> {
+        let moves =
+            |(before, tensor): (&Option<u64>, &&Tensor)| before.is_none() || *before != place(tensor) || !stays(tensor);
+        self.0.iter().zip(arguments).map(moves).collect()
+    }
+
+    /// Forgets where those were that move.
+    pub(super) fn forget(&mut self, moves: &[bool]) {
+        self.0.iter_mut().zip(moves).filter(|(_, moves)| **moves).for_each(|(place, _)| *place = None);
     }
 }
 
-impl Places {
-    /// Whether each argument lies elsewhere than it did, or has done so before.
-    pub(super) fn moving(&self, arguments: &[&Tensor]) -> SmallVec<[bool; 8]> {
-        self.0.iter().zip(arguments).map(|(before, tensor)| before.is_none() || *before != place(tensor)).collect()
-    }
+/// Whether a plan writes to an argument that moves, so that a graph of it would write to a copy.
+pub(super) fn writes_what_moves(plan: &Plan, moves: &[bool]) -> bool {
+    let is_moving = |place: &Place| matches!(place, Place::Input(at) if moves.get(*at).is_none_or(|moves| *moves));
+    plan.written.iter().any(|&slot| is_moving(&plan.layout.places[slot]))
+}
+
+/// Whether a plan uses memory of an argument that is not on a device.
+pub(super) fn reads_host(plan: &Plan, arguments: &[&Tensor]) -> bool {
+    let is_on_host = |at: usize| arguments.get(at).is_none_or(|tensor| place(tensor).is_none());
+    plan.layout.places.iter().any(|place| matches!(place, Place::Input(at) if is_on_host(*at)))
 }
 
 impl Graphed {
-    /// Captures a plan for arguments that lie as these do, on the current stream's side. Those that move are copied.
-    pub(super) fn new(plan: &Plan, arguments: &[&Tensor], moves: &[bool], pool: PoolId) -> Result<Self> {
+    /// Captures a plan for arguments that lie as these do, on a stream into a pool. Those that move are copied. The answer
+    /// has the memory of each wanted slot beside it.
+    pub(super) fn new(
+        plan: &Arc<Plan>,
+        arguments: &[&Tensor],
+        moves: &[bool],
+        (stream, pool): (&Stream, PoolId),
+    ) -> Result<(Self, Made)> {
         let mut inputs = Vec::with_capacity(arguments.len());
         for (tensor, moves) in arguments.iter().zip(moves) {
             inputs.push(match place(tensor).filter(|_| !moves) {
@@ -91,21 +94,18 @@ impl Graphed {
             });
         }
         let storage = |at: usize| Some(inputs.get(at)?.read(arguments.get(at)?).storage());
-        let device = arguments.iter().find_map(|tensor| tensor.device().index);
         let runtime = Runtime::current();
-        let device = device.map_or_else(|| runtime.current_device(), Ok)?;
-        let current = runtime.streams().current(device)?;
-        let stream = Stream::new(device, 0)?;
+        let current = runtime.streams().current(stream.device_index())?;
         stream.wait_stream(&current)?;
         let mut graph = CUDAGraph::new();
         let made = {
             let _on = stream.guard();
             // What a first run does, such as loading modules, was done when the function was traced. Running it here would
             // draw random numbers, and use indices that nobody has written.
-            graph.capture(&stream, Some(pool), CaptureMode::ThreadLocal, || plan.run(&runtime, storage))?
+            graph.capture(stream, Some(pool), CaptureMode::ThreadLocal, || plan.run(&runtime, storage))?
         };
-        current.wait_stream(&stream)?;
-        Ok(Self { graph, inputs, made })
+        current.wait_stream(stream)?;
+        Ok((Self { graph, plan: Arc::clone(plan), inputs }, made))
     }
 
     /// Whether each argument that is not copied lies where the graph reads it.
@@ -119,10 +119,19 @@ impl Graphed {
         Places(self.inputs.iter().map(place).collect())
     }
 
-    /// Copies the arguments that move and launches the graph on the current stream.
-    pub(super) fn run(&mut self, arguments: &[&Tensor]) -> Result<()> {
-        for (input, given) in self.inputs.iter().zip(arguments) {
-            input.take(given)?;
+    /// Copies the arguments that move to where the graph reads them.
+    pub(super) fn take(&self, arguments: &[&Tensor]) -> Result<()> {
+        self.inputs.iter().zip(arguments).try_for_each(|(input, given)| input.take(given))
+    }
+
+    /// Launches the graph on the current stream. `argument` gives the memory of each argument.
+    pub(super) fn launch<'a>(&mut self, argument: impl Fn(usize) -> Option<&'a Storage>) -> Result<()> {
+        for &slot in &self.plan.written {
+            match &self.plan.layout.places[slot] {
+                Place::Input(at) => argument(*at).into_iter().for_each(Storage::note_write),
+                Place::Captured(storage) => storage.note_write(),
+                Place::New { .. } | Place::Arena { .. } | Place::Nowhere => {}
+            }
         }
         Ok(self.graph.replay()?)
     }

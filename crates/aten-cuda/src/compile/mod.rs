@@ -29,8 +29,8 @@
 //! From the lowest up: `graph` (records as nodes and slots), `repeats` (what is done again), `map` (index maps), `fuse` (what
 //! becomes one kernel), `copies` (what products read where it lay), `epilogue` (what they take along), `folding` (operations on
 //! constants), `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `layout` (which memory when), `plan` (ready to run), `graphed`
-//! (as a CUDA graph), `foldability` (what ends a graph), `guard` (what a program takes for granted), `trace` (from a
-//! function to plans), `entry` (what calls that are alike run), `programs` (which entry a call has), `report` (what came of
+//! (as a CUDA graph), `graph_pool` (the memory of such graphs), `tree` (all of a function), `foldability` (what ends a graph),
+//! `guard` (what a program takes for granted), `trace` (from a function to plans), `entry` (what calls that are alike run), `programs` (which entry a call has), `report` (what came of
 //! it), `picture` (the same as DOT and HTML), this file (compiled functions).
 
 mod copies;
@@ -41,6 +41,7 @@ mod foldability;
 mod folding;
 mod fuse;
 mod graph;
+mod graph_pool;
 mod graphed;
 mod guard;
 mod layout;
@@ -53,11 +54,13 @@ mod programs;
 mod repeats;
 mod report;
 mod trace;
+mod tree;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use c10_core::{PoolId, Runtime};
+use c10_core::Runtime;
 
 use crate::base::error::{Result, invalid};
 use crate::storage::deferred;
@@ -66,6 +69,7 @@ use entry::{Calls, Entry};
 use guard::{Call, Guards};
 use programs::Programs;
 use trace::Plans;
+use tree::Trees;
 
 pub use crate::blas::followed::Declined;
 pub use copies::CopyReport;
@@ -92,6 +96,9 @@ pub struct CompileOptions {
     /// `torch.compile` does this always (`emulate_precision_casts=False`). Products take along what follows them then
     /// ([`ProgramReport::epilogues`]), whatever the dtype.
     pub wide_intermediates: bool,
+    /// Whether only the first shape of a program gets a CUDA graph; calls with other shapes run their kernels
+    /// (`triton.cudagraph_skip_dynamic_graphs`). A graph for each shape costs memory and time to capture.
+    pub skip_dynamic_graphs: bool,
 }
 
 /// What calls of a compiled function run (`mode`).
@@ -102,15 +109,22 @@ pub enum CompileMode {
     #[default]
     Default,
     /// A CUDA graph of them: the host does one launch, and one copy for each argument that does not lie where it lay in the
-    /// calls before. Memory of arguments that do is kept alive with the graph. What a call gives lies in memory that the next
-    /// call writes again. A function that writes to its arguments, uses other streams or has to be called each
-    /// time runs as by default; [`ProgramReport::not_graphed`] says why.
+    /// calls before. Memory of arguments that do is kept alive with the graph. A function whose graph breaks has one for each
+    /// part. What a call gives lies in memory that the next call writes again; its tensors have no values then
+    /// ([`crate::TensorError::Overwritten`]). A function that writes to arguments which move, uses other streams or keeps
+    /// tensors that it has made runs as by default; [`ProgramReport::not_graphed`] says why.
     ReduceOverhead,
 }
 
 impl Default for CompileOptions {
     fn default() -> Self {
-        Self { fullgraph: false, recompile_limit: 8, mode: CompileMode::Default, wide_intermediates: false }
+        Self {
+            fullgraph: false,
+            recompile_limit: 8,
+            mode: CompileMode::Default,
+            wide_intermediates: false,
+            skip_dynamic_graphs: false,
+        }
     }
 }
 
@@ -122,8 +136,7 @@ pub struct Compiled {
     options: CompileOptions,
     plans: Arc<Plans>,
     programs: Mutex<Programs>,
-    /// The pool of its CUDA graphs.
-    pool: OnceLock<PoolId>,
+    trees: Arc<Trees>,
 }
 
 /// Compiles a function with the usual options (`torch.compile`). Nothing is done before the first call.
@@ -171,7 +184,7 @@ pub fn compile_with(
         options,
         plans: Arc::new(Plans::new(options.wide_intermediates)),
         programs: Mutex::default(),
-        pool: OnceLock::new(),
+        trees: Arc::default(),
     }
 }
 
@@ -225,7 +238,7 @@ impl Compiled {
     /// # Ok::<(), aten_cuda::Error>(())
     /// ```
     pub fn report(&self) -> Report {
-        report::report(&self.programs())
+        report::report(&self.programs(), &self.trees)
     }
 
     fn programs(&self) -> MutexGuard<'_, Programs> {
@@ -240,7 +253,7 @@ impl Compiled {
         if !is_admitted {
             return (self.function)(&inputs);
         }
-        let traced = trace::trace(&*self.function, &inputs, &self.plans)?;
+        let traced = trace::trace(&*self.function, &inputs, &self.plans, None)?;
         if self.options.fullgraph
             && let Some(first) = traced.breaks.first()
         {
@@ -248,24 +261,37 @@ impl Compiled {
         }
         let (entry, outputs) = Entry::new(key, guards, traced, &inputs);
         let gone = self.programs().add(Arc::new(entry), limit);
+        if let (Some(gone), Some(tree)) = (&gone, &mut *self.trees.lock()) {
+            tree.forget(&gone.plan);
+        }
         drop(gone);
         Ok(outputs)
     }
 
     /// A call like one that was traced.
     fn again(&self, runtime: &Runtime, entry: &Entry, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let decided = entry.decided();
+        let (decided, has_graphs) = (entry.decided(), self.has_graphs(entry));
         if decided == Some(Calls::Plan) {
-            return match self.options.mode {
-                CompileMode::Default => entry.run(runtime, inputs),
-                CompileMode::ReduceOverhead => entry.launch(runtime, inputs, *self.pool.get_or_init(PoolId::handle)),
-            };
+            return if has_graphs { entry.launch(runtime, inputs, &self.trees) } else { entry.run(runtime, inputs) };
         }
-        let traced = trace::trace(&*self.function, &owned(inputs), &self.plans)?;
+        let mut graphs = if decided.is_some() && has_graphs { self.trees.take() } else { None };
+        let inputs = match &mut graphs {
+            Some(graphs) => graphs.tree().lasting(owned(inputs))?,
+            None => owned(inputs),
+        };
+        let traced = trace::trace(&*self.function, &inputs, &self.plans, graphs)?;
         if decided.is_none() {
             entry.compare(&traced);
         }
         Ok(traced.outputs)
+    }
+}
+
+impl Compiled {
+    /// Whether calls of an entry may launch CUDA graphs.
+    fn has_graphs(&self, entry: &Entry) -> bool {
+        let is_skipped = || self.options.skip_dynamic_graphs && entry.is_resized.load(Ordering::Relaxed);
+        self.options.mode == CompileMode::ReduceOverhead && !is_skipped()
     }
 }
 

@@ -143,9 +143,6 @@ impl Plan {
 
     /// Why the plan cannot be a CUDA graph, where it cannot.
     pub(super) fn not_graphed(&self) -> Option<&'static str> {
-        if !self.written.is_empty() {
-            return Some("it writes to memory of others");
-        }
         if self.steps.iter().any(|step| step.stream.is_some()) {
             return Some("it uses several streams");
         }

@@ -87,6 +87,7 @@ impl Programs {
         self.known.insert(entry.key.clone(), Arc::clone(&entry));
         match family {
             Some(number) => {
+                entry.is_resized.store(true, Ordering::Relaxed);
                 let gone = self.families[number].add(entry)?;
                 self.known.remove(&gone.key);
                 if self.latest.as_ref().is_some_and(|latest| Arc::ptr_eq(latest, &gone)) {

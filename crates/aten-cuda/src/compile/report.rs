@@ -12,6 +12,7 @@ use super::guard::GuardFailure;
 use super::plan::{Plan, Step, StepWork};
 use super::programs::{Family, Programs};
 use super::trace::GraphBreak;
+use super::tree::{Tree, Trees};
 use crate::blas::followed::Declined;
 
 /// What a compiled function has become.
@@ -22,6 +23,9 @@ pub struct Report {
     pub programs: Vec<ProgramReport>,
     /// Calls that ran the function as it is, since it had as many programs as it may have.
     pub uncompiled: usize,
+    /// CUDA graphs that it has, one for each part of a function whose graph breaks; 0 while a call of such a function is under
+    /// way.
+    pub graphs: usize,
 }
 
 /// A program: what calls that do the same but for sizes were compiled to. Its figures are those of the first of them.
@@ -86,11 +90,17 @@ pub struct KernelReport {
     pub launches: usize,
 }
 
-pub(super) fn report(programs: &Programs) -> Report {
-    Report { programs: programs.families.iter().map(program).collect(), uncompiled: programs.uncompiled }
+pub(super) fn report(programs: &Programs, trees: &Trees) -> Report {
+    let tree = trees.lock();
+    let of = |family| program(family, tree.as_ref());
+    Report {
+        programs: programs.families.iter().map(of).collect(),
+        uncompiled: programs.uncompiled,
+        graphs: tree.as_ref().map_or(0, Tree::len),
+    }
 }
 
-fn program(family: &Family) -> ProgramReport {
+fn program(family: &Family, tree: Option<&Tree>) -> ProgramReport {
     let entry = family.first();
     let plans = || entry.earlier.iter().chain([&entry.plan]).map(Arc::as_ref);
     let kept = |plan: &Plan| plan.kept.iter().filter_map(|&(name, kept)| Some((name, kept?))).collect::<Vec<_>>();
@@ -109,7 +119,8 @@ fn program(family: &Family) -> ProgramReport {
         arena_bound: plans().flat_map(|plan| &plan.layout.arenas).map(|(_, arena)| arena.bound).sum(),
         peak_bytes: plans().map(|plan| plan.layout.peak).max().unwrap_or(0),
         peak_bound: plans().map(|plan| plan.layout.peak_bound).max().unwrap_or(0),
-        not_graphed: entry.not_graphed(),
+        not_graphed: tree
+            .and_then(|tree| entry.earlier.iter().chain([&entry.plan]).find_map(|plan| tree.refused(plan))),
         called: match entry.decided() {
             Some(Calls::Function(why)) => Some(why),
             Some(Calls::Plan) | None => None,

@@ -16,6 +16,7 @@ use super::foldability::SETTING_CHANGED;
 use super::graph::Graph;
 use super::guard::Switches;
 use super::plan::Plan;
+use super::tree::{self, Taken};
 use crate::base::error::{Error, Result};
 use crate::launch::record::{self, Constants, Recorded};
 use crate::storage::Storage;
@@ -101,11 +102,16 @@ pub(super) struct Segment {
     pub(super) numbers: Vec<u64>,
     pub(super) plan: Arc<Plan>,
     pub(super) wanted: Vec<Arc<Deferred>>,
+    /// The arguments that it has behind those of the call.
+    pub(super) further: Vec<Storage>,
 }
 
 /// A trace that is under way.
 struct State {
     plans: Arc<Plans>,
+    /// The CUDA graphs of the function, where the call may launch some.
+    graphs: Option<Taken>,
+    inputs: Vec<Tensor>,
     arguments: Vec<Storage>,
     stream: Stream,
     breaks: Vec<GraphBreak>,
@@ -140,7 +146,7 @@ impl State {
     }
 
     fn run(&mut self, mut records: Vec<record::Record>) -> Result<Segment> {
-        let arguments = self.with_made(&records);
+        let mut arguments = self.with_made(&records);
         let is_shared = self.name_made(&mut records);
         let graph = Graph::new(records, &arguments);
         let (signature, structure) = (graph.signature(), graph.structure());
@@ -150,13 +156,33 @@ impl State {
             Plan::of(graph, self.plans.keeps_wide, &self.stream)
         };
         let plan = if is_shared { Arc::new(make()) } else { self.plans.get(signature, make) };
-        let made = Runtime::with_current(|runtime| plan.run(runtime, |at| arguments.get(at)))?;
-        for (deferred, storage) in wanted.iter().zip(made) {
-            if let Some(buffer) = storage.as_ref().and_then(Storage::buffer) {
-                deferred.fill(buffer.clone());
+        if is_shared || !self.launch(&plan, &arguments, &wanted)? {
+            let made = Runtime::with_current(|runtime| plan.run(runtime, |at| arguments.get(at)))?;
+            for (deferred, storage) in wanted.iter().zip(made) {
+                if let Some(buffer) = storage.as_ref().and_then(Storage::buffer) {
+                    deferred.fill(buffer.clone());
+                }
             }
         }
-        Ok(Segment { signature, structure, numbers, plan, wanted })
+        let further = arguments.split_off(self.inputs.len().min(arguments.len()));
+        Ok(Segment { signature, structure, numbers, plan, wanted, further })
+    }
+
+    /// Launches the plan's graph, where it has one, and gives those who wait for its results their memory.
+    fn launch(&mut self, plan: &Arc<Plan>, arguments: &[Storage], wanted: &[Arc<Deferred>]) -> Result<bool> {
+        let Some(graphs) = &mut self.graphs else { return Ok(false) };
+        let made = arguments.get(self.inputs.len()..).unwrap_or_default().iter().map(tree::bytes_of);
+        let tensors: Vec<Tensor> = self.inputs.iter().cloned().chain(made).collect();
+        let tensors: Vec<&Tensor> = tensors.iter().collect();
+        let shares = || {
+            let mut pairs = self.inputs.iter().enumerate();
+            pairs.any(|(at, own)| self.inputs[..at].iter().any(|other| other.storage().is_same(own.storage())))
+        };
+        let is_graph = Runtime::with_current(|runtime| graphs.tree().run(runtime, plan, &tensors, shares))?;
+        if is_graph {
+            graphs.tree().fill(wanted);
+        }
+        Ok(is_graph)
     }
 
     /// Numbers what the trace has made and nobody else has in the order of its first use, so that another trace that makes
@@ -185,8 +211,8 @@ impl State {
         is_shared
     }
 
-    /// The arguments of the call, and behind them memory that was made in this trace before: a graph after a break gets it
-    /// anew in each call, and keeps none of it.
+    /// The arguments of the call, and behind them memory that was made in this trace before, or by another compiled function:
+    /// a graph gets it anew in each call, and keeps none of it.
     fn with_made(&self, records: &[record::Record]) -> Vec<Storage> {
         let mut arguments = self.arguments.clone();
         let mut seen: HashSet<*const Deferred> = HashSet::new();
@@ -237,11 +263,12 @@ impl Drop for Pending {
     }
 }
 
-/// Calls the function with its operations written down, and then runs them.
+/// Calls the function with its operations written down, and then runs them; as CUDA graphs, where `graphs` has some.
 pub(super) fn trace(
     function: &dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>,
     inputs: &[Tensor],
     plans: &Arc<Plans>,
+    graphs: Option<Taken>,
 ) -> Result<Traced> {
     let _span = tracing::debug_span!("trace_function", arguments = inputs.len()).entered();
     let device = inputs.iter().find_map(|tensor| tensor.device().index);
@@ -251,7 +278,9 @@ pub(super) fn trace(
     })?;
     let arguments: Vec<Storage> = inputs.iter().map(|tensor| tensor.storage().clone()).collect();
     let (breaks, earlier, structures, plans) = (Vec::new(), Vec::new(), Vec::new(), Arc::clone(plans));
-    let state = State { plans, arguments, stream, breaks, earlier, structures, held: Vec::new(), error: None };
+    let (inputs_of_call, held, error) = (inputs.to_vec(), Vec::new(), None);
+    let state =
+        State { plans, graphs, inputs: inputs_of_call, arguments, stream, breaks, earlier, structures, held, error };
     let owner = Rc::new(Owner(RefCell::new(state)));
     let asked: Rc<dyn PutOff> = Rc::<Owner>::clone(&owner);
     let _pending = Pending;
@@ -278,5 +307,10 @@ pub(super) fn trace(
         breaks.push(GraphBreak { cause: SETTING_CHANGED, operations: last.plan.nodes, after: None });
     }
     let keeps_events = state.held.iter().any(Made::is_held);
+    if let Some(graphs) = &mut state.graphs {
+        let of_outputs = outputs.iter().filter_map(|tensor| tensor.storage().deferred());
+        let of_last = last.further.iter().filter_map(Storage::deferred).chain(&last.wanted);
+        graphs.tree().stop_if_kept(of_outputs.chain(of_last));
+    }
     Ok(Traced { outputs, breaks, host_values, last, earlier, structures, keeps_events })
 }

@@ -13,7 +13,7 @@ use std::fmt;
 use c10_core::{Device, DeviceBuffer, IpcError, SharedBuffer};
 
 use crate::base::dtype::DType;
-use crate::base::error::{Error, Result, TensorError, invalid};
+use crate::base::error::{Error, Result, invalid};
 use crate::base::shape::Dims;
 use crate::storage::Storage;
 use crate::tensor::{Signs, Tensor, check_inside};
@@ -177,7 +177,7 @@ impl Storage {
         if self.deferred().is_none() && self.present().is_none() {
             return Err(invalid("_share_cuda_: only available on CUDA"));
         }
-        Ok(self.buffer().ok_or(TensorError::Abandoned)?.share()?)
+        Ok(self.buffer().ok_or_else(|| self.without_contents())?.share()?)
     }
 
     /// The memory that another process has shared (`_new_shared_cuda`); see [`DeviceBuffer::open_shared`].

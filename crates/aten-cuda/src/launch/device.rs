@@ -275,7 +275,8 @@ pub(super) fn access(operand: usize, outputs: usize) -> MemoryAccess {
 fn arguments<'a>(parts: &'a [Part<'_>], outputs: usize, numbers: &'a [u8]) -> Result<SmallVec<[Arg<'a>; 6]>> {
     let mut arguments: SmallVec<[Arg<'_>; 6]> = SmallVec::new();
     for (position, part) in parts.iter().enumerate() {
-        let buffer = part.tensor.storage().buffer().ok_or(TensorError::Abandoned)?;
+        let storage = part.tensor.storage();
+        let buffer = storage.buffer().ok_or_else(|| storage.without_contents())?;
         let end = part.tensor.byte_offset() + part.tensor.byte_extent();
         arguments.push(Arg::range(buffer, part.offset.min(end)..end).accessed(access(position, outputs)));
     }

@@ -5,13 +5,16 @@
 //! what is pending is run first, and then the memory is there. So an operation that knows nothing of traces sees what it
 //! always sees.
 //!
-//! **Invariants:** a trace belongs to one thread. Deferred memory is filled in once and then stays. Memory that a failed
-//! trace has left without contents has no buffer, ever.
+//! What a CUDA graph of a compiled function gives is such memory too, filled in from the beginning: a later call writes over
+//! it, and from then on it has no buffer.
+//!
+//! **Invariants:** a trace belongs to one thread. Deferred memory is filled in once and then stays, unless it is a graph's.
+//! Memory that a failed trace has left without contents has no buffer, ever.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use c10_core::{Device, DeviceBuffer, DeviceIndex, EnteredPool, PuttingOff, Runtime, Stream};
 
@@ -22,6 +25,8 @@ pub(crate) struct Deferred {
     device: Device,
     source: Source,
     memory: OnceLock<DeviceBuffer>,
+    /// Whether a graph has written something else there since.
+    is_overwritten: AtomicBool,
 }
 
 /// Where memory was asked for: whose stream-ordered reuse it is part of, and which pool it comes from.
@@ -110,7 +115,29 @@ impl Deferred {
     /// Memory of a device, for work of its current stream.
     pub(crate) fn new(bytes: usize, device: DeviceIndex) -> c10_core::Result<Self> {
         let source = Source::now(device)?;
-        Ok(Self { bytes, device: Device::cuda(device), source, memory: OnceLock::new() })
+        let (device, memory) = (Device::cuda(device), OnceLock::new());
+        Ok(Self { bytes, device, source, memory, is_overwritten: AtomicBool::new(false) })
+    }
+
+    /// Memory that a graph gives.
+    pub(crate) fn of(memory: DeviceBuffer) -> c10_core::Result<Self> {
+        let own = Self::new(memory.len(), memory.device_index())?;
+        own.fill(memory);
+        Ok(own)
+    }
+
+    /// A graph writes something else there.
+    pub(crate) fn overwrite(&self) {
+        self.is_overwritten.store(true, Ordering::Release);
+    }
+
+    /// A graph has written there anew, for whoever gets it now.
+    pub(crate) fn revive(&self) {
+        self.is_overwritten.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn is_overwritten(&self) -> bool {
+        self.is_overwritten.load(Ordering::Acquire)
     }
 
     /// Where it was asked for.
@@ -128,7 +155,7 @@ impl Deferred {
 
     /// The memory, once it is there.
     pub(crate) fn filled(&self) -> Option<&DeviceBuffer> {
-        self.memory.get()
+        self.memory.get().filter(|_| !self.is_overwritten())
     }
 
     /// The memory; what is pending is run for it. Where nothing pending writes it, it holds whatever was there before.
@@ -145,7 +172,7 @@ impl Deferred {
                 }
             }
         }
-        self.memory.get()
+        self.filled()
     }
 
     /// Gives it its memory, the first one that comes.

@@ -223,16 +223,30 @@ impl Storage {
     #[inline]
     pub(crate) fn checked(&self) -> Result<&Self> {
         match &self.0 {
-            Memory::Deferred(deferred) if deferred.filled().is_none() && !deferred::is_tracing() => {
-                Err(TensorError::Abandoned.into())
+            Memory::Deferred(deferred) if deferred.filled().is_none() => {
+                let is_coming = deferred::is_tracing() && !deferred.is_overwritten();
+                if is_coming { Ok(self) } else { Err(self.without_contents().into()) }
             }
             _ => Ok(self),
         }
     }
 
+    /// Why there is no memory.
+    pub(crate) fn without_contents(&self) -> TensorError {
+        match &self.0 {
+            Memory::Deferred(deferred) if deferred.is_overwritten() => TensorError::Overwritten,
+            _ => TensorError::Abandoned,
+        }
+    }
+
+    /// The storage of what a graph gives.
+    pub(crate) fn of_deferred(deferred: Arc<Deferred>) -> Self {
+        Self(Memory::Deferred(deferred))
+    }
+
     /// The buffer, or an error where a traced function that failed has left none.
     fn device_memory(&self) -> Result<&DeviceBuffer> {
-        self.buffer().ok_or_else(|| TensorError::Abandoned.into())
+        self.buffer().ok_or_else(|| self.without_contents().into())
     }
 
     /// The buffer of pinned memory, where it is such.

@@ -1,6 +1,7 @@
 //! Compiled functions against the same functions called as they are.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod graphs;
 mod passes;
 mod streams;
 mod updates;
@@ -364,119 +365,6 @@ fn nothing_of_a_trace_is_left_allocated() {
         }
     }
     assert_eq!(Runtime::current().memory().stats(0).unwrap().allocated_bytes.all.current, before);
-}
-
-#[test]
-fn a_cuda_graph_gives_what_the_kernels_give() {
-    let _simulated = testkit::simulated_runtime();
-    let mut options = CompileOptions::default();
-    options.mode = CompileMode::ReduceOverhead;
-    let function: Function = |x| Ok(vec![x[0].mul(&x[1])?.mm(&x[1].t()?)?.softmax(-1, None)?.sum([0], false, None)?]);
-    let compiled = compile_with(function, options);
-    for seed in 0..5 {
-        let (x, y) = (numbers(&[12, 20], seed), numbers(&[12, 20], seed + 7));
-        let expected = function(&[x.clone(), y.clone()]).unwrap();
-        let found = compiled.call(&[&x, &y]).unwrap();
-        assert_eq!(bits(&expected[0]), bits(&found[0]), "call {seed}");
-    }
-    let report = compiled.report();
-    assert_eq!((report.programs.len(), report.programs[0].not_graphed), (1, None), "{report}");
-    let writing = compile_with(|x: &[Tensor]| x[0].add_(1).map(|x| vec![x.clone()]), options);
-    let x = numbers(&[4], 1);
-    for call in 1..5 {
-        writing.call(&[&x]).unwrap();
-        let expected = numbers(&[4], 1).add(call).unwrap();
-        assert_eq!(bits(&x), bits(&expected));
-    }
-    assert_eq!(writing.report().programs[0].not_graphed, Some("it writes to memory of others"));
-    let sharing = compile_with(|x: &[Tensor]| Ok(vec![x[0].add(&x[1])?]), options);
-    let both = numbers(&[2, 6], 5);
-    let (first, second) = (both.select(0, 0).unwrap(), both.select(0, 1).unwrap());
-    for _ in 0..4 {
-        let expected = first.add(&second).unwrap();
-        assert_eq!(bits(&sharing.call(&[&first, &second]).unwrap()[0]), bits(&expected));
-    }
-    assert_eq!(sharing.report().programs[0].not_graphed, Some("its arguments share memory"));
-}
-
-fn reduced_overhead(function: Function) -> aten_cuda::compile::Compiled {
-    let mut options = CompileOptions::default();
-    options.mode = CompileMode::ReduceOverhead;
-    compile_with(function, options)
-}
-
-#[test]
-fn a_cuda_graph_reads_arguments_where_they_stay_and_follows_those_that_move() {
-    let simulated = testkit::simulated_runtime();
-    let function: Function = |x| Ok(vec![x[0].mul(&x[1])?.add(&x[2])?.relu()?]);
-    let compiled = reduced_overhead(function);
-    let (weight, bias) = (numbers(&[12, 20], 1), numbers(&[20], 2));
-    let check = |x: &Tensor, bias: &Tensor| {
-        let expected = function(&[x.clone(), weight.clone(), bias.clone()]).unwrap();
-        assert_eq!(bits(&compiled.call(&[x, &weight, bias]).unwrap()[0]), bits(&expected[0]), "{}", compiled.report());
-    };
-    let x = numbers(&[12, 20], 3);
-    let count = |call: &str| -> u64 {
-        let all = simulated.machine().calls();
-        all.iter().filter(|(name, ..)| *name == call).map(|(.., count)| count).sum()
-    };
-    for _ in 0..4 {
-        check(&x, &bias);
-    }
-    // Everything stays: values that are written meanwhile are read, and nothing is copied.
-    weight.mul_(2).unwrap();
-    check(&x, &bias);
-    let before = (count("cuGraphLaunch"), count("cuLaunchKernel"), count("cuMemcpyAsync"));
-    compiled.call(&[&x, &weight, &bias]).unwrap();
-    let after = (count("cuGraphLaunch"), count("cuLaunchKernel"), count("cuMemcpyAsync"));
-    assert_eq!(after, (before.0 + 1, before.1, before.2));
-    // One moves, then another, then both come back.
-    let others: Vec<Tensor> = (5..9).map(|seed| numbers(&[12, 20], seed)).collect();
-    others.iter().for_each(|other| check(other, &bias));
-    let far = numbers(&[20], 11);
-    others.iter().for_each(|other| check(other, &far));
-    check(&x, &bias);
-    assert_eq!(count("cuStreamBeginCapture_v2"), 3, "one for each argument that has moved, and the first");
-    assert_eq!(compiled.report().programs[0].not_graphed, None);
-}
-
-#[test]
-fn what_a_cuda_graph_gave_can_be_its_argument() {
-    let _simulated = testkit::simulated_runtime();
-    let function: Function = |x| Ok(vec![x[0].mul(0.5)?.add(1)?]);
-    let compiled = reduced_overhead(function);
-    let (mut expected, mut found) = (numbers(&[30], 1), numbers(&[30], 1));
-    for call in 0..12 {
-        expected = function(std::slice::from_ref(&expected)).unwrap().remove(0);
-        found = compiled.call(&[&found]).unwrap().remove(0);
-        assert_eq!(bits(&found), bits(&expected), "call {call}");
-    }
-}
-
-#[test]
-fn a_cuda_graph_that_fails_leaves_a_function_that_works() {
-    for call in ["cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuStreamEndCapture", "cuMemAlloc_v2", "cuMemcpyAsync"]
-    {
-        for occurrence in 1..6 {
-            let simulated = SimulatedRuntime::new(Config::default());
-            let function: Function = |x| Ok(vec![x[0].mul(2)?.softmax(-1, None)?.mm(&x[1])?]);
-            let compiled = reduced_overhead(function);
-            let weight = numbers(&[8, 8], 2);
-            simulated.machine().inject(Fault { call, occurrence, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY });
-            for seed in 0..8 {
-                let x = numbers(&[64, 8], seed / 2);
-                let Ok(expected) = function(&[x.clone(), weight.clone()]) else { continue };
-                if let Ok(made) = compiled.call(&[&x, &weight]) {
-                    assert_eq!(bits(&made[0]), bits(&expected[0]), "{call} {occurrence} {seed}");
-                }
-            }
-            let x = numbers(&[64, 8], 9);
-            // The failure may be still to come.
-            let expected = (0..2).find_map(|_| function(&[x.clone(), weight.clone()]).ok()).unwrap();
-            let found = (0..2).find_map(|_| compiled.call(&[&x, &weight]).ok()).unwrap();
-            assert_eq!(bits(&found[0]), bits(&expected[0]), "{call} {occurrence}");
-        }
-    }
 }
 
 #[test]

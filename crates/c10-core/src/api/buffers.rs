@@ -17,6 +17,7 @@ pub use typed::DeviceSlice;
 
 use crate::api::arg::{DeviceArg, StreamArg};
 use crate::api::ipc::{Received, SharedBuffer};
+use crate::api::mem_pool::MemPool;
 use crate::api::pinned::PinnedBuffer;
 use crate::api::stream::Stream;
 use crate::base::device::{Device, DeviceIndex};
@@ -48,9 +49,19 @@ pub(crate) struct DeviceMemory {
     stream: StreamRef,
     home: WeakRuntime,
     received: Option<Arc<Received>>,
-    /// Whether somebody else frees it.
-    borrowed: bool,
+    freed_by: FreedBy,
     told: Told,
+}
+
+/// Who gives memory back.
+#[derive(Debug)]
+enum FreedBy {
+    /// The handles of the buffer, with the last of them.
+    Us,
+    /// Somebody else.
+    Others,
+    /// Another buffer of this pool, or the pool when it is brought back to a checkpoint. The handle keeps the pool.
+    Pool { _keeps: MemPool },
 }
 
 impl DeviceMemory {
@@ -71,9 +82,19 @@ impl DeviceMemory {
         self.received.as_ref()
     }
 
+    /// Whether somebody else frees it.
+    fn is_borrowed(&self) -> bool {
+        !matches!(self.freed_by, FreedBy::Us)
+    }
+
+    /// Whether another buffer of its pool frees it.
+    fn is_lent(&self) -> bool {
+        matches!(self.freed_by, FreedBy::Pool { .. })
+    }
+
     /// Whether it is somebody else's, perhaps another process's.
     pub(crate) fn is_received(&self) -> bool {
-        self.received.is_some() || self.borrowed
+        self.received.is_some() || self.is_borrowed()
     }
 }
 
@@ -85,7 +106,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if self.address == 0 || self.borrowed || process::in_bad_fork() {
+        if self.address == 0 || self.is_borrowed() || process::in_bad_fork() {
             return;
         }
         if let Some(received) = self.received.take() {
@@ -183,7 +204,8 @@ impl DeviceBuffer {
         received: Option<Arc<Received>>,
     ) -> Self {
         let told = Told::default();
-        let memory = DeviceMemory { address, len, stream, home: runtime.downgrade(), received, borrowed: false, told };
+        let (home, freed_by) = (runtime.downgrade(), FreedBy::Us);
+        let memory = DeviceMemory { address, len, stream, home, received, freed_by, told };
         Self { runtime: runtime.clone(), memory: Arc::new(memory) }
     }
 
@@ -241,6 +263,9 @@ impl DeviceBuffer {
             self.runtime.check_same(stream.runtime(), "stream")?;
             received.use_on(stream.reference());
             return Ok(());
+        }
+        if self.memory.is_lent() {
+            return self.runtime.check_same(stream.runtime(), "stream");
         }
         self.runtime.memory().record_stream(self.memory.address, stream)
     }
@@ -599,10 +624,10 @@ impl DeviceBuffer {
     pub(crate) fn use_in(&self, ready: &Started, stream: StreamRef, capture: Option<Capture>) -> Result<()> {
         if let Some(received) = &self.memory.received {
             received.use_on(stream);
-        } else if stream != self.memory.stream {
+        } else if stream != self.memory.stream && !self.memory.is_lent() {
             let noted = ready.allocator.record_stream(self.memory.address, stream);
             // The allocator does not know memory that comes from elsewhere.
-            if !self.memory.borrowed {
+            if !self.memory.is_borrowed() {
                 noted?;
             }
         }

@@ -8,9 +8,10 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::api::arg::DeviceArg;
-use crate::api::buffers::DeviceBuffer;
+use crate::api::buffers::{DeviceBuffer, FreedBy};
 use crate::api::ipc::Received;
-use crate::base::error::Result;
+use crate::api::mem_pool::MemPool;
+use crate::base::error::{PoolError, Result};
 use crate::base::handles::StreamRef;
 use crate::runtime::Runtime;
 use crate::thread;
@@ -48,7 +49,7 @@ pub unsafe fn construct_storage_from_data_pointer(
     runtime.check_device(device)?;
     let stream = thread::stream(runtime.id(), device).on(device);
     let mut buffer = DeviceBuffer::of(&runtime, data_ptr, size_bytes, stream, None);
-    Arc::get_mut(&mut buffer.memory).into_iter().for_each(|memory| memory.borrowed = true);
+    Arc::get_mut(&mut buffer.memory).into_iter().for_each(|memory| memory.freed_by = FreedBy::Others);
     Ok(buffer)
 }
 
@@ -80,7 +81,40 @@ impl DeviceBuffer {
     /// Whether somebody else owns the memory and frees it.
     #[must_use]
     pub fn is_borrowed(&self) -> bool {
-        self.memory.borrowed
+        self.memory.is_borrowed()
+    }
+
+    /// A buffer of the same memory that does not own it, and keeps the pool that the memory is of. Where the pool is brought
+    /// back to a checkpoint ([`crate::MemPools::restore`]), the memory may be handed out again although this buffer is there:
+    /// what it holds then is for whoever restores to say. Uses of it on streams are not noted either; whoever restores orders
+    /// what comes after them. For results of graphs that share a pool.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{DeviceBuffer, MemPool, MemPoolOptions, Runtime, StaleMemory};
+    ///
+    /// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+    /// let checkpoint = runtime.mem_pools().checkpoint(0, pool.id())?;
+    /// let new = || runtime.mem_pools().with(&pool, 0, || DeviceBuffer::new(1000, None));
+    /// let owner = new()?;
+    /// let lent = owner.lend(&pool)?;
+    ///
+    /// let mut stale = StaleMemory { buffers: vec![owner], ..StaleMemory::default() };
+    /// runtime.mem_pools().restore(0, &checkpoint, &mut stale)?;
+    /// assert_eq!(new()?.address(), lent.address());
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The memory is not the pool's ([`crate::PoolError::NotOfPool`]).
+    pub fn lend(&self, pool: &MemPool) -> Result<Self> {
+        if self.runtime.ready()?.allocator.owner(self.address()) != Some(pool.id()) {
+            return Err(PoolError::NotOfPool { address: self.address(), pool: pool.id() }.into());
+        }
+        let mut lent = Self::of(&self.runtime, self.address(), self.len(), self.memory.stream, None);
+        let keeps = || FreedBy::Pool { _keeps: pool.clone() };
+        Arc::get_mut(&mut lent.memory).into_iter().for_each(|memory| memory.freed_by = keeps());
+        Ok(lent)
     }
 
     /// A buffer that owns memory which was handed out for use on a stream.
@@ -90,12 +124,12 @@ impl DeviceBuffer {
 
     /// Whether this is the only handle of memory that the allocator handed out.
     pub(crate) fn is_sole_owner(&self) -> bool {
-        !self.memory.borrowed && self.memory.received.is_none() && Arc::strong_count(&self.memory) == 1
+        !self.memory.is_borrowed() && self.memory.received.is_none() && Arc::strong_count(&self.memory) == 1
     }
 
     /// Drops the only handle of memory that was taken back already.
     pub(crate) fn forget_taken(mut self) {
         // There is one handle, as the caller has made sure of.
-        Arc::get_mut(&mut self.memory).into_iter().for_each(|memory| memory.borrowed = true);
+        Arc::get_mut(&mut self.memory).into_iter().for_each(|memory| memory.freed_by = FreedBy::Others);
     }
 }

@@ -40,6 +40,14 @@ pub enum PoolError {
         /// The name.
         pool: PoolId,
     },
+    /// Memory was to be lent as a pool's that is not of that pool.
+    #[error("memory at {address:#x} is not of memory pool {pool}")]
+    NotOfPool {
+        /// The memory.
+        address: u64,
+        /// The pool.
+        pool: PoolId,
+    },
     /// The state of a pool was to be noted or restored that all its users have given up.
     #[error("Not expected to checkpoint freeable graph")]
     CheckpointOfReleased,
