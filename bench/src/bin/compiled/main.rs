@@ -1,5 +1,5 @@
 //! Compiled functions beside the same functions called as they are, on a GPU: `compiled [--driver real] [--small]
-//! [--only text]`.
+//! [--only text] [--report]`.
 //!
 //! For each program: what the first call takes in a process that has loaded a module, what a call takes on the device
 //! (many calls between two events) and on the host (many calls without waiting), compiled, compiled with wide intermediates,
@@ -9,7 +9,8 @@
 //! them once more. The last column compares the results. With `CUDA_CACHE_DISABLE=1` and
 //! `USE_PYTORCH_KERNEL_CACHE=0` no code is kept from before.
 //! The driver is the one that the runtime finds, or that `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look
-//! on the simulated device, and `--only` the programs whose names have the text.
+//! on the simulated device, and `--only` the programs whose names have the text. `--report` prints what became of each program
+//! beneath its row: its kernels, what was fused and what was not, and why.
 
 mod raw;
 
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use aten_cuda::attention::Attention;
-use aten_cuda::compile::{CompileMode, CompileOptions, Compiled, compile_with};
+use aten_cuda::compile::{CompileMode, CompileOptions, Compiled, Report, compile_with};
 use aten_cuda::{DType, Result, Tensor};
 use cuda_api::{Event, EventOptions};
 use programs::{chain, norm, rms_norm, softmax, squares, twenty};
@@ -45,7 +46,8 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let small = words.iter().any(|word| word == "--small");
     let only = words.iter().skip_while(|word| *word != "--only").nth(1).map_or("", String::as_str);
-    match run(small, only) {
+    let tells = words.iter().any(|word| word == "--report");
+    match run(small, only, tells) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             #[expect(clippy::print_stderr, reason = "the output of a program")]
@@ -58,7 +60,7 @@ fn main() -> ExitCode {
 }
 
 #[expect(clippy::print_stdout, reason = "the output of a program")]
-fn run(small: bool, only: &str) -> std::result::Result<(), Failure> {
+fn run(small: bool, only: &str, tells: bool) -> std::result::Result<(), Failure> {
     // A module is loaded before anything is measured.
     Tensor::ones(&[16], DType::F32, "cuda")?.add(1)?.to_vec::<f32>()?;
     println!(
@@ -66,12 +68,17 @@ fn run(small: bool, only: &str) -> std::result::Result<(), Failure> {
          raw us | above us | graph us | raw graph us | above us | eager us | largest difference"
     );
     for program in programs(small)?.into_iter().filter(|program| program.name.contains(only)) {
-        println!("{}", measure(&program, if small { 3 } else { 50 })?);
+        let (row, report) = measure(&program, if small { 3 } else { 50 })?;
+        println!("{row}");
+        if tells {
+            println!("{report}");
+        }
     }
     Ok(())
 }
 
-fn measure(program: &Program, calls: u32) -> std::result::Result<String, Failure> {
+/// The row of a program, and what became of it.
+fn measure(program: &Program, calls: u32) -> std::result::Result<(String, Report), Failure> {
     let arguments: Vec<&Tensor> = program.arguments.iter().collect();
     let plain = compile_with(program.function, CompileOptions::default());
     let mut options = CompileOptions::default();
@@ -116,13 +123,15 @@ fn measure(program: &Program, calls: u32) -> std::result::Result<String, Failure
     let [device, host] = [device, host].map(|all| all.into_iter().map(median).collect::<Vec<f64>>());
     let hosts = host_columns(&host, raw.as_ref().map(|_| raw_host.map(median)));
     let peak = peak_bytes(&|| by(&plain))? as f64 / f64::from(1 << 20);
-    let kernels = plain.report().programs[0].kernels.len();
+    let report = plain.report();
+    let kernels = report.programs[0].kernels.len();
     let rate = program.bytes / device[0] / 1e3;
-    Ok(format!(
+    let row = format!(
         "{} | {kernels} | {first_ms:.1} | {texts} | {peak:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {rate:.0} | {hosts} | \
          {difference:.3e}",
         program.name, device[0], device[3], device[1], device[2],
-    ))
+    );
+    Ok((row, report))
 }
 
 /// What the host does for a call, compiled and as a graph, each beside the raw driver's calls, and eager.

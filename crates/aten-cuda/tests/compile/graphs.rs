@@ -170,6 +170,27 @@ fn what_a_function_with_a_break_gave_can_be_its_argument() {
 }
 
 #[test]
+fn parts_that_are_graphs_draw_the_numbers_that_the_function_draws() {
+    let _simulated = testkit::simulated_runtime();
+    let function: Function = |x| {
+        let noise = x[0].add(&x[0].rand_like(None)?)?;
+        let is_low = noise.max()?.item()?.to_f64() < 2.5;
+        Ok(vec![if is_low { noise.dropout(0.3, true)? } else { noise.rand_like(None)?.mul(2)? }, noise])
+    };
+    let compiled = reduced_overhead(function);
+    let x = numbers(&[300], 1);
+    let draw = |call: &dyn Fn() -> Vec<Tensor>| {
+        aten_cuda::random::manual_seed_all(7).unwrap();
+        (0..9).flat_map(|_| call().iter().map(bits).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let expected = draw(&|| function(std::slice::from_ref(&x)).unwrap());
+    for _ in 0..2 {
+        assert_eq!(draw(&|| compiled.call(&[&x]).unwrap()), expected, "{}", compiled.report());
+    }
+    assert!(compiled.report().graphs > 1, "{}", compiled.report());
+}
+
+#[test]
 fn results_of_an_earlier_call_have_no_values_any_more() {
     let _simulated = testkit::simulated_runtime();
     let functions: [Function; 2] = [|x| Ok(vec![x[0].mul(2)?, x[0].add(1)?]), with_a_break];
