@@ -21,7 +21,8 @@ use std::io::Write as _;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use measure::{Row, beside, median};
+use bench::median;
+use measure::{Row, beside};
 use ours::Ours;
 use raw::{Failure, Raw};
 

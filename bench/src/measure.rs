@@ -5,6 +5,8 @@
 
 use std::time::Instant;
 
+use bench::median;
+
 /// Calls of a burst: enough for the clock, too few to fill a stream's queue.
 pub(crate) const BURST_CALLS: usize = 200;
 
@@ -82,24 +84,11 @@ fn burst<E>(body: &mut impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     Ok(begin.elapsed().as_secs_f64() * 1e9 / CALLS)
 }
 
-/// The middle of some figures; 0 if there are none.
-#[must_use]
-pub(crate) fn median(figures: &mut [f64]) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
 
     use super::*;
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&mut []), 0.0);
-    }
 
     #[test]
     fn a_body_alone_settles_before_each_burst() {

@@ -17,6 +17,8 @@ pub mod every;
 pub mod fills;
 pub mod kernels;
 pub mod ops;
+#[forbid(unsafe_code)]
+pub mod program;
 mod recorded;
 pub mod replay;
 #[forbid(unsafe_code)]

@@ -17,7 +17,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use crate::figures::Figures;
-use crate::measure::{BURST_CALLS, BURSTS, alone, median};
+use bench::median;
+
+use crate::measure::{BURST_CALLS, BURSTS, alone};
 use crate::raw::{Failure, Raw};
 use case::{BYTES, Case, Kind, THREADS_MAX};
 use host_memory::HostMemory;

@@ -11,8 +11,8 @@ use std::time::Instant;
 use c10_core::{DeviceIndex, Error, Runtime, Stream};
 
 use crate::alloc::case::{BYTES, THREADS_MAX};
-use crate::measure::median;
 use crate::random::{INDEXES, Random, SIZES};
+use bench::median;
 
 /// The device that is measured.
 pub(crate) const DEVICE: DeviceIndex = DeviceIndex(0);

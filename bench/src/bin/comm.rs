@@ -7,7 +7,6 @@
 //! `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look on simulated devices (`CUDA_SIM_DEVICES=2`).
 
 use std::process::ExitCode;
-use std::time::Instant;
 
 use aten_cuda::comm::{self, BUFFER_SIZE};
 use aten_cuda::{DType, Result, Tensor, nccl};
@@ -18,16 +17,7 @@ const ROUNDS: usize = 5;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match run(words.iter().any(|word| word == "--small")) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            #[expect(clippy::print_stderr, reason = "the output of a program")]
-            {
-                eprintln!("error: {error}");
-            }
-            ExitCode::FAILURE
-        }
-    }
+    bench::ended(run(words.iter().any(|word| word == "--small")).map(|()| true))
 }
 
 /// A call that is measured.
@@ -64,27 +54,9 @@ fn run(small: bool) -> Result<()> {
 }
 
 impl Machine {
-    fn wait(&self) -> Result<()> {
-        self.devices.iter().try_for_each(|&device| aten_cuda::synchronize(device))
-    }
-
     /// Seconds of a call, the median of bursts.
     fn seconds(&self, call: Call<'_>) -> Result<f64> {
-        for _ in 0..3 {
-            call()?;
-        }
-        let mut bursts = Vec::with_capacity(ROUNDS);
-        for _ in 0..ROUNDS {
-            self.wait()?;
-            let begin = Instant::now();
-            for _ in 0..self.calls {
-                call()?;
-            }
-            self.wait()?;
-            bursts.push(begin.elapsed().as_secs_f64() / f64::from(self.calls));
-        }
-        bursts.sort_by(f64::total_cmp);
-        Ok(bursts[ROUNDS / 2])
+        bench::seconds_until_done(&self.devices, (ROUNDS, self.calls), call)
     }
 
     /// Gibibytes a second of each call on tensors of so many mebibytes.

@@ -10,9 +10,7 @@ use std::time::Instant;
 
 use aten_cuda::expression::JitFunction;
 use aten_cuda::{DType, Tensor};
-use cuda_api::{Event, EventOptions};
-
-type Failure = Box<dyn std::error::Error>;
+use bench::{Failure, device_seconds, host_seconds, median};
 
 /// Bursts of a row, of which the median counts.
 const BURSTS: usize = 9;
@@ -22,9 +20,6 @@ const CALLS: u32 = 1000;
 
 /// Functions whose first calls are measured: each has numbers of its own, so that no kernel is known.
 const FIRST: usize = 5;
-
-/// Clock cycles that the device waits before a large call.
-const SLEEP: i64 = 1_000_000;
 
 /// Elements of the tensors of small calls.
 const FEW: i64 = 1024;
@@ -40,16 +35,7 @@ struct Row {
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match options(&words).and_then(|(small, json)| run(small, json)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            #[expect(clippy::print_stderr, reason = "the output of a program")]
-            {
-                eprintln!("error: {error}");
-            }
-            ExitCode::FAILURE
-        }
-    }
+    bench::ended(options(&words).and_then(|(small, json)| run(small, json)).map(|()| true))
 }
 
 /// Whether small tensors and JSON are asked for.
@@ -92,11 +78,6 @@ fn run(small: bool, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// A function of 20 operations, whose numbers differ with that of the function.
 fn long_text(number: usize) -> String {
     let mut text = "long(x, y) = ".to_owned();
@@ -124,20 +105,13 @@ fn first_calls() -> Result<Vec<Row>, Failure> {
     let short = (0..FIRST).map(|number| first(format!("short(x, y) = x * y + {number}.25 * x")));
     let short = short.collect::<Result<Vec<_>, _>>()?;
     let long = (0..FIRST).map(|number| first(long_text(number))).collect::<Result<Vec<_>, _>>()?;
-    let row = |name, figures: Vec<f64>| Row { name, unit: "ms", ours: median(figures), eager: None };
+    let row = |name, mut figures: Vec<f64>| Row { name, unit: "ms", ours: median(&mut figures), eager: None };
     Ok(vec![row("first call, x * y + a * x", short), row("first call, 20 operations", long)])
 }
 
 /// Microseconds that the host needs for a call, allocation included.
-fn host_time(mut call: impl FnMut() -> aten_cuda::Result<()>) -> Result<f64, Failure> {
-    cuda_api::synchronize(None)?;
-    let begin = Instant::now();
-    for _ in 0..CALLS {
-        call()?;
-    }
-    let elapsed = begin.elapsed();
-    cuda_api::synchronize(None)?;
-    Ok(elapsed.as_secs_f64() * 1e6 / f64::from(CALLS))
+fn host_time(call: impl FnMut() -> aten_cuda::Result<()>) -> Result<f64, Failure> {
+    Ok(host_seconds(CALLS, call)? * 1e6)
 }
 
 fn small_calls() -> Result<Vec<Row>, Failure> {
@@ -155,11 +129,11 @@ fn small_calls() -> Result<Vec<Row>, Failure> {
         chains[1].push(host_time(|| long_eager(&x, &y).map(drop))?);
     }
     let names = ["small call, x + y", "small call, x * y + a * x", "small call, 20 operations"];
-    let row = |(name, [ours, eager]): (_, [Vec<f64>; 2])| Row {
+    let row = |(name, [mut ours, mut eager]): (_, [Vec<f64>; 2])| Row {
         name,
         unit: "us",
-        ours: median(ours),
-        eager: Some(median(eager)),
+        ours: median(&mut ours),
+        eager: Some(median(&mut eager)),
     };
     Ok(names.into_iter().zip(figures).map(row).collect())
 }
@@ -173,18 +147,6 @@ fn long_eager(x: &Tensor, y: &Tensor) -> aten_cuda::Result<Tensor> {
     Ok(last)
 }
 
-/// Seconds that the device needs for a call.
-fn device_time(call: impl Fn() -> aten_cuda::Result<()>) -> Result<f64, Failure> {
-    let (start, end) = (Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING));
-    // The host is ahead of the device by then, so that what it needs for a call does not count.
-    cuda_api::current_stream(None)?.sleep(SLEEP)?;
-    start.record(None)?;
-    call()?;
-    end.record(None)?;
-    end.synchronize()?;
-    Ok(f64::from(start.elapsed_time(&end)?) * 1e-3)
-}
-
 /// Gigabytes a second of calls on tensors of so many `f32`: two are read and one is written.
 fn large_calls(count: i64) -> Result<Vec<Row>, Failure> {
     let (x, y) = (Tensor::ones(&[count], DType::F32, "cuda")?, Tensor::ones(&[count], DType::F32, "cuda")?);
@@ -195,14 +157,12 @@ fn large_calls(count: i64) -> Result<Vec<Row>, Failure> {
     #[expect(clippy::cast_precision_loss, reason = "a number of bytes is far below 2^53")]
     let gigabytes = 12.0 * count as f64 * 1e-9;
     for burst in 0..=BURSTS {
-        let of = |seconds: Result<f64, Failure>| seconds.map(|seconds| gigabytes / seconds);
+        let rate =
+            |call: &dyn Fn() -> aten_cuda::Result<()>| device_seconds(1, call).map(|seconds| gigabytes / seconds);
         let measured = [
-            [of(device_time(|| sum.one(&[&x, &y]).map(drop)))?, of(device_time(|| x.add(&y).map(drop)))?],
-            [
-                of(device_time(|| fused.one(&[&x, &y]).map(drop)))?,
-                of(device_time(|| x.mul(&y)?.add(&x.mul(2.0)?).map(drop)))?,
-            ],
-            [of(device_time(|| chain.one(&[&x, &y]).map(drop)))?, of(device_time(|| long_eager(&x, &y).map(drop)))?],
+            [rate(&|| sum.one(&[&x, &y]).map(drop))?, rate(&|| x.add(&y).map(drop))?],
+            [rate(&|| fused.one(&[&x, &y]).map(drop))?, rate(&|| x.mul(&y)?.add(&x.mul(2.0)?).map(drop))?],
+            [rate(&|| chain.one(&[&x, &y]).map(drop))?, rate(&|| long_eager(&x, &y).map(drop))?],
         ];
         // The first burst compiles and warms up.
         if burst > 0 {
@@ -212,11 +172,11 @@ fn large_calls(count: i64) -> Result<Vec<Row>, Failure> {
         }
     }
     let names = ["large call, x + y", "large call, x * y + a * x", "large call, 20 operations"];
-    let row = |(name, [ours, eager]): (_, [Vec<f64>; 2])| Row {
+    let row = |(name, [mut ours, mut eager]): (_, [Vec<f64>; 2])| Row {
         name,
         unit: "GB/s",
-        ours: median(ours),
-        eager: Some(median(eager)),
+        ours: median(&mut ours),
+        eager: Some(median(&mut eager)),
     };
     Ok(names.into_iter().zip(figures).map(row).collect())
 }

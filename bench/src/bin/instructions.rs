@@ -316,12 +316,5 @@ fn run(kind: &str) -> Outcome {
 
 fn main() -> ExitCode {
     let kind = std::env::args().nth(1).unwrap_or_default();
-    match run(&kind) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            use std::io::Write as _;
-            let _ = writeln!(std::io::stderr(), "instructions: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::ended(run(&kind).map(|()| true))
 }

@@ -13,11 +13,10 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use bench::Failure;
 use cuda_api::sanitizer::{Sanitizer, SanitizerOptions};
 use cuda_api::timeline::{self, TimelineOptions};
 use cuda_api::{DeviceBuffer, MemoryHistory, Runtime, Stream, nvtx};
-
-type Failure = Box<dyn std::error::Error>;
 
 /// Bursts of a body, of which the lower quartile counts, and calls of a burst.
 const BURSTS: usize = 80;
@@ -43,17 +42,11 @@ struct Row {
 
 fn main() -> ExitCode {
     let is_json = std::env::args().nth(1).as_deref() == Some("--json");
-    match rows() {
-        Ok(rows) => {
-            let text = if is_json { json(&rows) } else { table(&rows) };
-            let _ = writeln!(std::io::stdout(), "{text}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "observe: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::ended(rows().map(|rows| {
+        let text = if is_json { json(&rows) } else { table(&rows) };
+        let _ = writeln!(std::io::stdout(), "{text}");
+        true
+    }))
 }
 
 fn rows() -> Result<Vec<Row>, Failure> {

@@ -9,7 +9,6 @@
 //! `CUDA_SYS_LIBCUDA` names; `--small` takes few calls and sizes, for a look on simulated devices (`CUDA_SIM_DEVICES=2`).
 
 use std::process::ExitCode;
-use std::time::Instant;
 
 use aten_cuda::nccl::{self, Calls, Communicator, Options, Using};
 use aten_cuda::symmetric::Symmetric;
@@ -21,17 +20,7 @@ const ROUNDS: usize = 9;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match run(words.iter().any(|word| word == "--small")) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            #[expect(clippy::print_stderr, reason = "the output of a program")]
-            {
-                eprintln!("error: {error}");
-            }
-            ExitCode::FAILURE
-        }
-    }
+    bench::ended(run(words.iter().any(|word| word == "--small")))
 }
 
 /// Prints all lines; whether all sums were right.
@@ -128,20 +117,5 @@ fn is_right(sum: &dyn Fn(&[&Tensor]) -> Result<()>, devices: &[i32], bytes: i64)
 
 /// Seconds of a call in bursts of so many until all devices are done; the median.
 fn seconds(devices: &[i32], calls: u32, call: &dyn Fn() -> Result<()>) -> Result<f64> {
-    let wait = || devices.iter().try_for_each(|&device| aten_cuda::synchronize(device));
-    for _ in 0..3 {
-        call()?;
-    }
-    let mut bursts = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
-        wait()?;
-        let begin = Instant::now();
-        for _ in 0..calls {
-            call()?;
-        }
-        wait()?;
-        bursts.push(begin.elapsed().as_secs_f64() / f64::from(calls));
-    }
-    bursts.sort_by(f64::total_cmp);
-    Ok(bursts[ROUNDS / 2])
+    bench::seconds_until_done(devices, (ROUNDS, calls), call)
 }

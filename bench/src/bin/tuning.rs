@@ -12,19 +12,14 @@ use std::process::{ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use aten_cuda::{DType, Tensor, blas, tunable};
-use cuda_api::{Event, EventOptions};
-
-type Failure = Box<dyn std::error::Error>;
+use bench::{Failure, device_seconds, host_seconds, median};
 
 /// Bursts of a row, of which the median counts, and calls of a burst.
 const BURSTS: usize = 9;
-const CALLS: usize = 24;
+const CALLS: u32 = 24;
 
 /// Bytes of weights that calls go through in turn, beyond the second-level cache of any device.
 const ROTATED: i64 = 256 << 20;
-
-/// Clock cycles that the device waits before a burst, so that the host is ahead of it.
-const SLEEP: i64 = 1_000_000;
 
 /// Large products and ten shapes of real models: a name, how many at once, rows of the input, inputs and outputs. Of `f32`
 /// the name tells whether TF32 is allowed.
@@ -46,16 +41,7 @@ const MODELS: &[(&str, [i64; 4], DType)] = &[
 ];
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            #[expect(clippy::print_stderr, reason = "the output of a program")]
-            {
-                eprintln!("error: {error}");
-            }
-            ExitCode::FAILURE
-        }
-    }
+    bench::ended(run().map(|()| true))
 }
 
 #[expect(clippy::print_stdout, reason = "the output of a program")]
@@ -174,21 +160,14 @@ fn compare(name: &str, shape: [i64; 4], dtype: DType, mut peer: Option<&mut Peer
         theirs.extend(peer.as_mut().map(|peer| peer.figure(&what)).transpose()?);
     }
     let way = new.map_or_else(|| "known".to_owned(), |result| result.solution);
-    Ok(Compared { tuned: median(tuned), usual: median(usual), peer: median(theirs), way })
+    Ok(Compared { tuned: median(&mut tuned), usual: median(&mut usual), peer: median(&mut theirs), way })
 }
 
 /// Microseconds of one call.
-fn burst(call: &dyn Fn(usize) -> aten_cuda::Result<Tensor>, calls: usize) -> Result<f64, Failure> {
-    let (start, end) = (Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING));
+fn burst(call: &dyn Fn(usize) -> aten_cuda::Result<Tensor>, calls: u32) -> Result<f64, Failure> {
     call(0)?;
-    cuda_api::current_stream(None)?.sleep(SLEEP)?;
-    start.record(None)?;
-    for at in 0..calls {
-        call(at)?;
-    }
-    end.record(None)?;
-    end.synchronize()?;
-    Ok(f64::from(start.elapsed_time(&end)?) * 1e3 / f64::from(u32::try_from(calls)?))
+    let mut numbers = 0..;
+    Ok(device_seconds(calls, || call(numbers.next().unwrap_or_default()).map(drop))? * 1e6)
 }
 
 /// What the host needs for a small product with the tuner and without, in nanoseconds.
@@ -200,18 +179,8 @@ fn look_up() -> Result<(f64, f64), Failure> {
     for _ in 0..BURSTS {
         for (is_on, times) in [(true, &mut on), (false, &mut off)] {
             tunable::enable(is_on);
-            cuda_api::synchronize(None)?;
-            let begin = Instant::now();
-            for _ in 0..200 {
-                a.mm(&a)?;
-            }
-            times.push(begin.elapsed().as_secs_f64() * 1e9 / 200.0);
+            times.push(host_seconds(200, || a.mm(&a).map(drop))? * 1e9);
         }
     }
-    Ok((median(on), median(off)))
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+    Ok((median(&mut on), median(&mut off)))
 }

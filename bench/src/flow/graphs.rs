@@ -6,8 +6,8 @@ use cuda_api::{CUDAGraph, CaptureMode, Stream};
 
 use crate::flow::kernel::Increment;
 use crate::flow::report::Row;
-use crate::measure::median;
 use crate::raw::{Failure, Graphs, Raw};
+use bench::median;
 
 /// Nodes of the graphs.
 const NODES: [u32; 3] = [1, 100, 1000];

@@ -40,12 +40,17 @@ fn with_folder(test: &str, path: &Path, switch: &str, body: impl FnOnce(PathBuf)
     with_switches(test, path, [switch, "1"], body);
 }
 
-/// Runs a test in a process whose folder of compiled kernels this is; the switches are that of the folder and the one that
-/// has the driver keep nothing.
-fn with_switches(test: &str, path: &Path, [own, driver]: [&str; 2], body: impl FnOnce(PathBuf)) {
-    let folder = ("PYTORCH_KERNEL_CACHE_PATH", path.to_str().unwrap());
-    let variables = [folder, ("USE_PYTORCH_KERNEL_CACHE", own), ("CUDA_CACHE_DISABLE", driver)];
+/// Runs a test in a process with these [`switches`].
+fn with_switches(test: &str, path: &Path, values: [&str; 2], body: impl FnOnce(PathBuf)) {
+    let variables = switches(path, values);
     testkit::with_environment(test, &variables, || body(std::env::var_os("PYTORCH_KERNEL_CACHE_PATH").unwrap().into()));
+}
+
+/// The variables of a process whose folder of compiled kernels this is; the values are those of the folder's own switch and of
+/// the one that has the driver keep nothing.
+fn switches<'a>(path: &'a Path, [own, driver]: [&'a str; 2]) -> [(&'static str, &'a str); 3] {
+    let folder = ("PYTORCH_KERNEL_CACHE_PATH", path.to_str().unwrap());
+    [folder, ("USE_PYTORCH_KERNEL_CACHE", own), ("CUDA_CACHE_DISABLE", driver)]
 }
 
 #[test]
@@ -136,37 +141,17 @@ fn a_folder_that_cannot_be_written_costs_only_time() {
     });
 }
 
-/// Set in the process whose folder of compiled kernels is on a disk that is full.
-const FULL: &str = "COMPILED_CACHE_TEST_FULL";
-
-/// Calls in the process that was made for it; does nothing in others.
-#[test]
-fn calls_beside_a_full_disk() {
-    let Some(disk) = std::env::var_os(FULL) else { return };
-    assert_eq!(std::fs::write(Path::new(&disk).join("more"), [1]).unwrap_err().raw_os_error(), Some(28), "ENOSPC");
-    std::fs::remove_file(Path::new(&disk).join("more")).unwrap();
-    assert_eq!((call(None), call(None)), (EXPECTED.to_vec(), EXPECTED.to_vec()));
-    let left: Vec<PathBuf> = files(Path::new(&disk)).into_iter().filter(|path| !path.ends_with("filler")).collect();
-    assert!(left.is_empty(), "what had no room is left: {left:?}");
-    println!("the disk was full");
-}
-
 #[test]
 fn a_full_disk_keeps_nothing_and_changes_no_result() {
     let disk = folder("full");
-    let script = "mount -t tmpfs -o size=4k none \"$1\" && head -c 4096 /dev/zero > \"$1/filler\" && \
-                  exec \"$2\" --exact calls_beside_a_full_disk --nocapture";
-    let mut child = std::process::Command::new("unshare");
-    child.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]).arg(&disk);
-    child.arg(std::env::current_exe().unwrap()).env(FULL, &disk).env("PYTORCH_KERNEL_CACHE_PATH", &disk);
-    let Ok(output) = child.env("USE_PYTORCH_KERNEL_CACHE", "1").env("CUDA_CACHE_DISABLE", "1").output() else {
-        println!("not run: there is no `unshare`");
-        return;
-    };
-    let (told, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    if why.contains("unshare:") || why.contains("mount:") {
-        println!("not run: no small disk can be made here: {why}");
-        return;
-    }
-    assert!(output.status.success() && told.contains("the disk was full"), "{told}{why}");
+    let variables = switches(&disk, ["1", "1"]);
+    // A disk of one page, which the first file fills.
+    testkit::with_small_disk("a_full_disk_keeps_nothing_and_changes_no_result", &disk, 4096, &variables, |disk| {
+        std::fs::write(disk.join("filler"), [0; 4096]).unwrap();
+        assert_eq!(std::fs::write(disk.join("more"), [1]).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+        std::fs::remove_file(disk.join("more")).unwrap();
+        assert_eq!((call(None), call(None)), (EXPECTED.to_vec(), EXPECTED.to_vec()));
+        let left: Vec<PathBuf> = files(disk).into_iter().filter(|path| !path.ends_with("filler")).collect();
+        assert!(left.is_empty(), "what had no room is left: {left:?}");
+    });
 }

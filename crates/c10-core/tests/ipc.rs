@@ -5,9 +5,7 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 
 use c10_core::{
@@ -16,79 +14,29 @@ use c10_core::{
 use c10_core::{SharedBuffer, Stream};
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use cuda_sim::{LiveHandles, Machine};
+use testkit::process::{Other, role, say, say_bytes, told};
 
 /// Held by tests that map pages on the machine of the process, whose calls they count.
 static PAGES: Mutex<()> = Mutex::new(());
 
-const ROLE: &str = "C10_IPC_TEST_ROLE";
+/// Set in the process whose warnings are read.
+const WARNED: &str = "C10_IPC_TEST_WARNED";
+
 const LEN: usize = 3 << 20;
 
-/// The other process, which is this program running one function of this file.
-struct Other {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
+/// The other process, whose driver fails at no call.
+fn start(role: &str) -> Other {
+    start_with(role, "")
 }
 
-impl Other {
-    fn start(role: &str) -> Self {
-        Self::start_with(role, "")
-    }
-
-    /// With calls of its driver that fail.
-    fn start_with(role: &str, faults: &str) -> Self {
-        Self::start_in(role, &[("CUDA_SIM_FAULTS", faults)])
-    }
-
-    /// With these variables.
-    fn start_in(role: &str, variables: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "the_other_process", "--nocapture"]).env(ROLE, role).envs(variables.iter().copied());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, to, from }
-    }
-
-    fn tell(&mut self, bytes: &[u8]) {
-        writeln!(self.to, "{}", hexadecimal(bytes)).unwrap();
-    }
-
-    /// The next line that begins with `=`, without that; the test framework writes lines too.
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        while self.from.read_line(&mut line).unwrap() > 0 {
-            if let Some((_, text)) = line.trim_end().split_once('=') {
-                return text.to_owned();
-            }
-            line.clear();
-        }
-        panic!("the other process has ended: {:?}", self.child.wait());
-    }
-
-    fn end(mut self) {
-        drop(self.to);
-        assert!(self.child.wait().unwrap().success());
-    }
+/// With calls of its driver that fail.
+fn start_with(role: &str, faults: &str) -> Other {
+    start_in(role, &[("CUDA_SIM_FAULTS", faults)])
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The bytes of the next line that this process is told.
-fn told() -> Vec<u8> {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    bytes_of(line.trim_end())
-}
-
-fn bytes_of(digits: &str) -> Vec<u8> {
-    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
-}
-
-#[expect(clippy::print_stdout, reason = "the way to the other process")]
-fn say(text: &str) {
-    println!("={text}");
+/// With these variables.
+fn start_in(role: &str, variables: &[(&str, &str)]) -> Other {
+    Other::start("the_other_process", role, variables)
 }
 
 /// A runtime on the machine of the environment.
@@ -105,21 +53,21 @@ fn interprocess(runtime: &Runtime) -> Event {
 
 #[test]
 fn the_other_process() {
-    match std::env::var(ROLE).as_deref() {
-        Ok("writer") => writer(),
-        Ok("twice") => opens_twice(),
-        Ok("unlucky") => unlucky(),
-        Ok("lender of elastic memory") => lends_pages("backend:elastic"),
-        Ok("lender of an expandable segment") => lends_pages("expandable_segments:True"),
-        Ok("receiver of pages without luck") => without_luck(),
-        Ok("keeper of pages") => keeps_pages(),
-        Ok("killed") => {
+    match role().as_deref() {
+        Some("writer") => writer(),
+        Some("twice") => opens_twice(),
+        Some("unlucky") => unlucky(),
+        Some("lender of elastic memory") => lends_pages("backend:elastic"),
+        Some("lender of an expandable segment") => lends_pages("expandable_segments:True"),
+        Some("receiver of pages without luck") => without_luck(),
+        Some("keeper of pages") => keeps_pages(),
+        Some("killed") => {
             let (runtime, _stream) = process();
             let _held = runtime.ipc().open(&SharedBuffer::from_bytes(&told()).unwrap()).unwrap();
             say("opened");
             told();
         }
-        Ok("killed at any moment") => {
+        Some("killed at any moment") => {
             let (runtime, stream) = process();
             stream.synchronize().unwrap();
             say("ready");
@@ -130,19 +78,19 @@ fn the_other_process() {
             runtime.ipc().collect().unwrap();
             told();
         }
-        Ok("killed sender") => {
+        Some("killed sender") => {
             let (runtime, stream) = process();
             let buffers = [1, 2].map(|_| runtime.memory().buffer(LEN, &stream).unwrap());
             for buffer in &buffers {
                 buffer.fill(0..LEN, 6, &stream).unwrap();
                 // What a process had queued that was killed never ends for those who wait for it.
                 stream.synchronize().unwrap();
-                say(&hexadecimal(&buffer.share().unwrap().to_bytes()));
+                say_bytes(&buffer.share().unwrap().to_bytes());
             }
             told();
         }
-        Ok("sender back") => sends_back(),
-        Ok("third") => {
+        Some("sender back") => sends_back(),
+        Some("third") => {
             let (runtime, stream) = process();
             let buffer = runtime.ipc().open(&SharedBuffer::from_bytes(&told()).unwrap()).unwrap();
             say("opened");
@@ -154,7 +102,7 @@ fn the_other_process() {
             say("dropped");
             told();
         }
-        Ok("brief") => {
+        Some("brief") => {
             let (runtime, _stream) = process();
             let honest = told();
             // The place in the segment, behind version, device and length.
@@ -200,7 +148,7 @@ fn writer() {
 #[test]
 fn memory_and_an_event_cross_over() {
     let (runtime, stream) = process();
-    let mut other = Other::start("writer");
+    let mut other = start("writer");
     let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
     let address = buffer.address();
     buffer.fill(0..LEN, 1, &stream).unwrap();
@@ -282,7 +230,7 @@ fn opens_twice() {
 #[test]
 fn a_segment_is_mapped_once() {
     let (runtime, stream) = process();
-    let mut other = Other::start("twice");
+    let mut other = start("twice");
     let (first, second) =
         (runtime.memory().buffer(100, &stream).unwrap(), runtime.memory().buffer(100, &stream).unwrap());
     first.fill(0..100, 1, &stream).unwrap();
@@ -308,7 +256,7 @@ fn a_receiver_that_is_killed_keeps_nothing_with_the_sender() {
     let shared = buffer.share().unwrap();
     drop(buffer);
     assert!(file_of(&shared).exists());
-    let mut others = ["killed", "killed"].map(Other::start);
+    let mut others = ["killed", "killed"].map(start);
     for other in &mut others {
         other.tell(&shared.to_bytes());
         assert_eq!(other.hear(), "opened");
@@ -319,8 +267,7 @@ fn a_receiver_that_is_killed_keeps_nothing_with_the_sender() {
     };
     for mut other in others {
         assert_eq!(allocated(), i64::try_from(LEN).unwrap(), "a receiver has it");
-        other.child.kill().unwrap();
-        other.child.wait().unwrap();
+        other.kill();
     }
     assert_eq!(allocated(), 0);
     drop((stream, runtime));
@@ -342,13 +289,12 @@ fn a_receiver_that_is_killed_at_any_moment_keeps_nothing_with_the_sender() {
     let (runtime, stream) = process();
     let allocated = || runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.current;
     for moment in 0..10 {
-        let mut other = Other::start("killed at any moment");
+        let mut other = start("killed at any moment");
         assert_eq!(other.hear(), "ready");
         let shared = runtime.memory().buffer(LEN, &stream).unwrap().share().unwrap();
         other.tell(&shared.to_bytes());
         std::thread::sleep(std::time::Duration::from_micros(moment * 300));
-        other.child.kill().unwrap();
-        other.child.wait().unwrap();
+        other.kill();
         // A receiver that had not come yet is not waited for any more.
         match runtime.ipc().release(&shared) {
             Ok(()) | Err(Error::Ipc(IpcError::Released)) => {}
@@ -365,13 +311,12 @@ fn a_receiver_that_is_killed_at_any_moment_keeps_nothing_with_the_sender() {
 #[test]
 fn memory_of_a_sender_that_is_killed_stays_with_its_receiver() {
     let (runtime, stream) = process();
-    let mut other = Other::start("killed sender");
-    let hear = |other: &mut Other| SharedBuffer::from_bytes(&bytes_of(&other.hear())).unwrap();
+    let mut other = start("killed sender");
+    let hear = |other: &mut Other| SharedBuffer::from_bytes(&other.hear_bytes()).unwrap();
     let (shared, late) = (hear(&mut other), hear(&mut other));
     let buffer = runtime.ipc().open(&shared).unwrap();
     stream.synchronize().unwrap();
-    other.child.kill().unwrap();
-    other.child.wait().unwrap();
+    other.kill();
     assert_eq!(buffer.to_vec().unwrap(), [6; LEN]);
     buffer.fill(0..LEN, 7, &stream).unwrap();
     assert_eq!(buffer.to_vec().unwrap(), [7; LEN]);
@@ -391,17 +336,16 @@ fn memory_of_a_sender_that_is_killed_stays_with_its_receiver() {
 fn a_sender_that_is_killed_at_any_moment_leaves_memory_or_an_error() {
     let (runtime, stream) = process();
     for moment in 0..8 {
-        let mut other = Other::start("killed sender");
-        let shared = SharedBuffer::from_bytes(&bytes_of(&other.hear())).unwrap();
+        let mut other = start("killed sender");
+        let shared = SharedBuffer::from_bytes(&other.hear_bytes()).unwrap();
         let opened = std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(std::time::Duration::from_micros(moment * 60));
-                other.child.kill().unwrap();
+                other.kill();
             });
             runtime.streams().set_current(&stream).unwrap();
             runtime.ipc().open(&shared)
         });
-        other.child.wait().unwrap();
         match opened {
             Ok(buffer) => assert_eq!(buffer.to_vec().unwrap(), [6; LEN], "moment {moment}"),
             Err(Error::Ipc(IpcError::Released)) => {}
@@ -420,8 +364,8 @@ fn sends_back() {
     buffer.fill(0..LEN, 3, &stream).unwrap();
     let shared = buffer.share().unwrap();
     assert_eq!(runtime.ipc().open(&shared).unwrap().address(), buffer.address(), "its own once more");
-    say(&hexadecimal(&buffer.share().unwrap().to_bytes()));
-    say(&hexadecimal(&buffer.share().unwrap().to_bytes()));
+    say_bytes(&buffer.share().unwrap().to_bytes());
+    say_bytes(&buffer.share().unwrap().to_bytes());
     told();
     drop(buffer);
     stream.synchronize().unwrap();
@@ -435,13 +379,13 @@ fn sends_back() {
 #[test]
 fn received_memory_is_shared_on_and_back() {
     let (runtime, stream) = process();
-    let mut other = Other::start("sender back");
-    let mut third = Other::start("third");
+    let mut other = start("sender back");
+    let mut third = start("third");
     let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
     buffer.fill(0..LEN, 1, &stream).unwrap();
     other.tell(&buffer.share().unwrap().to_bytes());
-    let back = SharedBuffer::from_bytes(&bytes_of(&other.hear())).unwrap();
-    let on = bytes_of(&other.hear());
+    let back = SharedBuffer::from_bytes(&other.hear_bytes()).unwrap();
+    let on = other.hear_bytes();
     let same = runtime.ipc().open(&back).unwrap();
     assert_eq!(same.address(), buffer.address());
     assert_eq!(same.to_vec().unwrap(), [3; LEN], "the other process's work comes first");
@@ -455,19 +399,18 @@ fn received_memory_is_shared_on_and_back() {
         runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.current
     };
     // The process in between ends without a word; the third one's count keeps the memory.
-    other.child.kill().unwrap();
-    other.child.wait().unwrap();
+    other.kill();
     assert_eq!(allocated(), i64::try_from(LEN).unwrap());
     third.tell(&[1]);
     assert_eq!(third.hear(), "dropped");
     assert_eq!(allocated(), 0);
     third.tell(&[1]);
     third.end();
-    let mut other = Other::start("sender back");
+    let mut other = start("sender back");
     let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
     let shared = buffer.share().unwrap();
     other.tell(&shared.to_bytes());
-    let unopened = [other.hear(), other.hear()].map(|line| SharedBuffer::from_bytes(&bytes_of(&line)).unwrap());
+    let unopened = [other.hear_bytes(), other.hear_bytes()].map(|bytes| SharedBuffer::from_bytes(&bytes).unwrap());
     unopened.iter().for_each(|shared| runtime.ipc().release(shared).unwrap());
     other.tell(&[1]);
     assert_eq!(other.hear(), "dropped");
@@ -505,7 +448,7 @@ fn a_receiver_whose_calls_fail_leaves_nothing() {
     // The mapping made for nothing is closed by the second and the third attempt, of which one fails.
     let faults = "cuIpcOpenMemHandle_v2:1:2,cuIpcOpenEventHandle:1:2,cuStreamWaitEvent:1:2,cuIpcCloseMemHandle:2:2,\
         cuIpcCloseMemHandle:4:2,cuEventCreate:1:2,cuEventDestroy_v2:1:2";
-    let mut other = Other::start_with("unlucky", faults);
+    let mut other = start_with("unlucky", faults);
     let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
     buffer.fill(0..LEN, 4, &stream).unwrap();
     other.tell(&buffer.share().unwrap().to_bytes());
@@ -524,7 +467,7 @@ fn what_was_let_go_serves_when_memory_runs_out() {
     let (runtime, stream) = process();
     let total = runtime.memory().info(DEVICE).unwrap().total;
     let most = usize::try_from(total / 4 * 3).unwrap();
-    let mut other = Other::start("brief");
+    let mut other = start("brief");
     let buffer = runtime.memory().buffer(most, &stream).unwrap();
     other.tell(&buffer.share().unwrap().to_bytes());
     drop(buffer);
@@ -571,8 +514,8 @@ fn what_cannot_be_shared_says_why() {
 #[test]
 fn many_blocks_that_only_others_use_are_warned_of() {
     const MANY: usize = 1001;
-    if std::env::var_os(ROLE).is_none() {
-        let (_, warnings) = common::in_a_process("many_blocks_that_only_others_use_are_warned_of", &[(ROLE, "warned")]);
+    if std::env::var_os(WARNED).is_none() {
+        let (_, warnings) = common::in_a_process("many_blocks_that_only_others_use_are_warned_of", &[(WARNED, "1")]);
         let limbo = "Producer process tried to deallocate over 1000 memory blocks referred by consumer processes.";
         assert_eq!(warnings.matches(limbo).count(), 1, "{warnings}");
         let end = "Producer process has been terminated before all shared CUDA tensors released";
@@ -608,7 +551,7 @@ fn lends_pages(settings: &str) {
     let before = runtime.memory().buffer(3 << 19, &stream).unwrap();
     let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
     buffer.fill(0..LEN, 1, &stream).unwrap();
-    say(&hexadecimal(&buffer.share().unwrap().to_bytes()));
+    say_bytes(&buffer.share().unwrap().to_bytes());
     told();
     say(&buffer.to_vec().unwrap().iter().all(|byte| *byte == 2).to_string());
     drop((before, buffer));
@@ -643,8 +586,8 @@ fn pages_cross_over() {
             calls.iter().filter(|(call, ..)| *call == symbol).map(|(.., count)| *count).sum::<u64>()
         };
         let mapped = calls("cuMemMap");
-        let mut other = Other::start(role);
-        let shared = SharedBuffer::from_bytes(&bytes_of(&other.hear())).unwrap();
+        let mut other = start(role);
+        let shared = SharedBuffer::from_bytes(&other.hear_bytes()).unwrap();
         let buffer = runtime.ipc().open(&shared).unwrap();
         assert_eq!((buffer.len(), calls("cuMemMap") - mapped), (LEN, pages), "only the pages that it lies in: {role}");
         assert!(buffer.to_vec().unwrap().iter().all(|byte| *byte == 1), "{role}");
@@ -673,8 +616,8 @@ fn pages_cross_over() {
 fn pages_cross_over_by_the_senders_socket() {
     let _alone = PAGES.lock();
     let (runtime, stream) = process();
-    let mut other = Other::start("lender of elastic memory");
-    let mut bytes = bytes_of(&other.hear());
+    let mut other = start("lender of elastic memory");
+    let mut bytes = other.hear_bytes();
     // The namespace of the sender's number, behind version, device, length, offset, identity of the device, identity, event
     // and kind, number and start: as if the process numbers were others'.
     let namespace = 1 + 4 + 8 + 8 + 16 + 8 + 65 + 1 + 4 + 8;
@@ -706,8 +649,8 @@ fn pages_cross_over_by_the_senders_socket() {
 /// Opens memory in pages while one call after another fails. It has started the sender, so that it may trace it.
 fn without_luck() {
     let (runtime, stream) = process();
-    let mut other = Other::start("lender of elastic memory");
-    let shared = SharedBuffer::from_bytes(&bytes_of(&other.hear())).unwrap();
+    let mut other = start("lender of elastic memory");
+    let shared = SharedBuffer::from_bytes(&other.hear_bytes()).unwrap();
     let imports = ["cuMemAddressReserve", "cuMemImportFromShareableHandle", "cuMemMap", "cuMemSetAccess"];
     for call in imports.into_iter().chain(["cuIpcOpenEventHandle"]) {
         let error = runtime.ipc().open(&shared).unwrap_err();
@@ -737,7 +680,7 @@ fn a_receiver_of_pages_whose_calls_fail_leaves_nothing() {
     // What was mapped for nothing is unmapped by the next attempt, of which the first fails.
     let faults = "cuMemAddressReserve:1:2,cuMemImportFromShareableHandle:2:2,cuMemMap:2:2,cuMemSetAccess:1:2,\
         cuIpcOpenEventHandle:1:2,cuMemUnmap:1:2,cuMemRelease:1:2";
-    let mut other = Other::start_in("receiver of pages without luck", &[("CUDA_SIM_FAULTS", faults)]);
+    let mut other = start_in("receiver of pages without luck", &[("CUDA_SIM_FAULTS", faults)]);
     assert_eq!(other.hear(), "let go");
     other.end();
 }
@@ -760,7 +703,7 @@ fn keeps_pages() {
 
 #[test]
 fn pages_that_cannot_be_exported_are_refused() {
-    let mut other = Other::start_in("keeper of pages", &[("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC", "0")]);
+    let mut other = start_in("keeper of pages", &[("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC", "0")]);
     assert_eq!(other.hear(), "kept");
     other.end();
 }

@@ -177,42 +177,21 @@ fn what_cannot_be_replaced_stays_as_it_was() -> Result<(), Error> {
     Ok(())
 }
 
-/// Set in the process that saves onto a disk that is full.
-const FULL: &str = "CUDA_STORAGE_TEST_FULL";
-
-/// Saves in the process that was made for it; does nothing in others.
-#[test]
-fn saves_onto_a_full_disk() {
-    let Some(folder) = std::env::var_os(FULL) else { return };
-    let _simulated = simulated();
-    let path = std::path::Path::new(&folder).join("x.safetensors");
-    let (small, large) = (Tensor::ones(&[64], DType::F32, "cuda"), Tensor::ones(&[1 << 20], DType::F32, "cuda"));
-    save_file([("x", &small.expect("there is memory"))], &path, &BTreeMap::new()).expect("there is room");
-    let before = fs::read(&path).expect("it is there");
-    let error = save_file([("x", &large.expect("there is memory"))], &path, &BTreeMap::new()).expect_err("it is full");
-    assert!(matches!(error, Error::Full { .. }), "{error}");
-    assert_eq!(fs::read(&path).expect("it is there"), before);
-    assert_eq!(fs::read_dir(&folder).expect("it is read").count(), 1, "nothing is left of it");
-    println!("the disk was full");
-}
-
 #[test]
 fn a_full_disk_keeps_the_file_that_was_there() {
     let folder = Folder::new("tensors-full");
     let disk = folder.file("disk");
     fs::create_dir_all(&disk).expect("it can be made");
-    let program = std::env::current_exe().expect("a path");
-    let script = "mount -t tmpfs -o size=1m none \"$1\" && exec \"$2\" --exact saves_onto_a_full_disk --nocapture";
-    let mut child = std::process::Command::new("unshare");
-    child.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]).arg(&disk).arg(&program);
-    let Ok(output) = child.env(FULL, &disk).output() else {
-        println!("not run: there is no `unshare`");
-        return;
-    };
-    let (told, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    if why.contains("unshare:") || why.contains("mount:") {
-        println!("not run: no small disk can be made here: {why}");
-        return;
-    }
-    assert!(output.status.success() && told.contains("the disk was full"), "{told}{why}");
+    testkit::with_small_disk("a_full_disk_keeps_the_file_that_was_there", &disk, 1 << 20, &[], |disk| {
+        let _simulated = simulated();
+        let path = disk.join("x.safetensors");
+        let (small, large) = (Tensor::ones(&[64], DType::F32, "cuda"), Tensor::ones(&[1 << 20], DType::F32, "cuda"));
+        save_file([("x", &small.expect("there is memory"))], &path, &BTreeMap::new()).expect("there is room");
+        let before = fs::read(&path).expect("it is there");
+        let large = large.expect("there is memory");
+        let error = save_file([("x", &large)], &path, &BTreeMap::new()).expect_err("it is full");
+        assert!(matches!(error, Error::Full { .. }), "{error}");
+        assert_eq!(fs::read(&path).expect("it is there"), before);
+        assert_eq!(fs::read_dir(disk).expect("it is read").count(), 1, "nothing is left of it");
+    });
 }

@@ -3,7 +3,7 @@
 //! A process has one environment for all its threads, and tests are threads of one process. So a test that needs another
 //! environment runs in a process of its own.
 
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// Names the test that a process was started for.
 const TEST: &str = "TESTKIT_TEST";
@@ -24,13 +24,27 @@ const TEST: &str = "TESTKIT_TEST";
 /// # Panics
 /// The body fails there, there is no test of that name, or the program cannot be started.
 pub fn with_environment(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
-    if std::env::var_os(TEST).is_some_and(|started_for| started_for == test) {
+    if is_started_for(test) {
         return body();
     }
     let mut program = Command::new(std::env::current_exe().expect("this program has a path"));
-    program.args([test, "--exact", "--nocapture"]).env(TEST, test).envs(variables.iter().copied());
-    let output = program.output().expect("this program can be started");
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let output = for_test(&mut program, test, variables).output().expect("this program can be started");
+    assert_passed(test, &output);
+}
+
+/// Whether this process was started to run the body of this test.
+pub(crate) fn is_started_for(test: &str) -> bool {
+    std::env::var_os(TEST).is_some_and(|started_for| started_for == test)
+}
+
+/// Has a program, or what it runs, run the body of this test.
+pub(crate) fn for_test<'a>(program: &'a mut Command, test: &str, variables: &[(&str, &str)]) -> &'a mut Command {
+    program.args([test, "--exact", "--nocapture"]).env(TEST, test).envs(variables.iter().copied())
+}
+
+/// Fails with what the process has said unless the test ran there and passed.
+pub(crate) fn assert_passed(test: &str, output: &Output) {
+    let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     assert!(
         output.status.success() && said[0].contains("1 passed"),
         "`{test}` in a process of its own: {}",

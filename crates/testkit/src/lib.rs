@@ -4,12 +4,15 @@
 #![forbid(unsafe_code)]
 
 mod default;
+mod disk;
 mod environment;
 mod leftovers;
 mod listener;
+pub mod process;
 mod simulation;
 
 pub use default::{AlreadyChosen, make_default};
+pub use disk::with_small_disk;
 pub use environment::with_environment;
 pub use leftovers::leftovers;
 pub use listener::Listener;

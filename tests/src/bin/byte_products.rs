@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use aten_cuda::blas::{self, ProductLibrary, ScaledMm};
 use aten_cuda::{DType, Result, Tensor};
+use tests::program::{ended, say};
 
 const FORMATS: [DType; 2] = [DType::F8E4M3FN, DType::F8E5M2];
 
@@ -22,19 +23,7 @@ const SIZES: [[i64; 3]; 6] =
     [[17, 16, 16], [65, 80, 144], [128, 256, 128], [200, 1024, 80], [300, 64, 272], [1, 512, 96]];
 
 fn main() -> ExitCode {
-    match all() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            say(&format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[expect(clippy::print_stdout, reason = "the output of a program")]
-fn say(text: &str) {
-    println!("{text}");
+    ended(all())
 }
 
 fn all() -> Result<bool> {

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use aten_cuda::{Complex64, DType, Error, LinalgError, Result, Tensor, blas, fft, linalg};
+use tests::program::{ended_unless_missing, say};
 
 /// Sizes of matrices with the batch in front: single numbers, odd sizes, such that fill tiles and such that do not.
 const SIZES: [&[i64]; 7] = [&[1, 1], &[5, 5], &[33, 20], &[20, 33], &[3, 2, 17, 17], &[2, 64, 96], &[130, 130]];
@@ -22,28 +23,12 @@ const LENGTHS: [i64; 7] = [1, 2, 15, 64, 210, 1009, 4096];
 const MOST: f64 = 4.0;
 
 fn main() -> ExitCode {
-    match all() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) if is_missing(&error) => {
-            say(&format!("nothing to check: {error}"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            say(&format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    ended_unless_missing(all(), is_missing)
 }
 
 /// Whether a library is not installed.
 fn is_missing(error: &Error) -> bool {
     matches!(error, Error::Linalg(cause) if matches!(**cause, LinalgError::Missing { .. }))
-}
-
-#[expect(clippy::print_stdout, reason = "the output of a program")]
-fn say(text: &str) {
-    println!("{text}");
 }
 
 /// Problems of a question and a dtype, and their largest error.

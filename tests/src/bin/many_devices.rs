@@ -13,25 +13,14 @@ use aten_cuda::nccl::{self, Calls, Communicator, Options, ReduceOp, Using};
 use aten_cuda::symmetric::Symmetric;
 use aten_cuda::{DType, Result, Tensor};
 use c10_core::{CUDAGraph, CaptureMode, Device, Runtime, Stream};
+use tests::program::{ended, say};
 
 fn main() -> ExitCode {
     if std::env::args().any(|word| word == "--has-nccl") {
         let has = device_count() > 1 && nccl::loaded_library().is_ok();
         return if has { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    match all() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            say(&format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[expect(clippy::print_stdout, reason = "the output of a program")]
-fn say(text: &str) {
-    println!("{text}");
+    ended(all())
 }
 
 /// So many elements, or few where the devices are simulated.

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use aten_cuda::own_products::{Activation, Problem, run, solutions};
 use aten_cuda::{DType, Result, Tensor, random};
+use tests::program::{ended, say};
 
 /// Batches, m, n, k: sizes that cut tiles and such that fill them, single rows and columns, few tiles with long sums.
 const SIZES: [[i64; 4]; 12] = [
@@ -47,19 +48,7 @@ const SEED: i64 = 7;
 
 fn main() -> ExitCode {
     let is_quick = std::env::args().skip(1).any(|word| word == "--quick");
-    match random::manual_seed(SEED).and_then(|()| if is_quick { quick() } else { all() }) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            say(&format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[expect(clippy::print_stdout, reason = "the output of a program")]
-fn say(text: &str) {
-    println!("{text}");
+    ended(random::manual_seed(SEED).and_then(|()| if is_quick { quick() } else { all() }))
 }
 
 /// Problems of a kernel and its largest error.

@@ -14,24 +14,13 @@ use std::time::Instant;
 use aten_cuda::jiterator::{JittedFunction, create_jit_fn};
 use aten_cuda::raw::{CompileOptions, LinkInput, LinkKind, RawKernel, compile_kernel, link_module};
 use aten_cuda::{DType, Error, JitError, Result, Tensor, synchronize};
+use tests::program::{ended_unless_missing, say};
 
 fn main() -> ExitCode {
-    match all() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if matches!(&error, Error::Jit(cause) if matches!(**cause, JitError::NoLibrary { .. })) => {
-            say(&format!("nothing to check: {error}"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            say(&format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[expect(clippy::print_stdout, reason = "the output of a program")]
-fn say(text: &str) {
-    println!("{text}");
+    ended_unless_missing(
+        all().map(|()| true),
+        |error| matches!(error, Error::Jit(cause) if matches!(**cause, JitError::NoLibrary { .. })),
+    )
 }
 
 fn all() -> Result<()> {

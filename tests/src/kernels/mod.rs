@@ -33,6 +33,7 @@ use c10_core::{DeviceIndex, Module, Runtime};
 use testkit::{Config, KernelChecks, Machine, Simulation};
 
 use self::device::{Answer, Device};
+use crate::program::say;
 
 /// A comparison of some kernels of a file with plain Rust.
 struct Case {
@@ -139,10 +140,6 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-fn say(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 /// Runs everything; whether nothing differed.

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::program::say;
 use crate::script;
 
 use super::run::replay;
@@ -55,10 +56,6 @@ fn parse(args: Vec<String>) -> Result<Request, String> {
         None if !paths.is_empty() && conf.is_none() && !json => Ok(Request::Scripts(paths)),
         Some(_) | None => Err(USAGE.to_owned()),
     }
-}
-
-fn say(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 /// Replays scripts and says how each ended, those that failed once more at the end; whether all passed.

@@ -23,11 +23,10 @@ use std::time::Instant;
 use aten_cuda::attention::Attention;
 use aten_cuda::compile::{CompileMode, CompileOptions, Compiled, Report, compile_with};
 use aten_cuda::{DType, Result, Tensor};
-use cuda_api::{Event, EventOptions};
+use bench::{Failure, device_seconds, host_seconds, median};
 use programs::{chain, norm, rms_norm, softmax, squares, twenty};
 use raw::Launches;
 
-type Failure = Box<dyn std::error::Error>;
 type Function = fn(&[Tensor]) -> Result<Vec<Tensor>>;
 
 /// Rounds of which the median counts.
@@ -47,16 +46,7 @@ fn main() -> ExitCode {
     let small = words.iter().any(|word| word == "--small");
     let only = words.iter().skip_while(|word| *word != "--only").nth(1).map_or("", String::as_str);
     let tells = words.iter().any(|word| word == "--report");
-    match run(small, only, tells) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            #[expect(clippy::print_stderr, reason = "the output of a program")]
-            {
-                eprintln!("error: {error}");
-            }
-            ExitCode::FAILURE
-        }
-    }
+    bench::ended(run(small, only, tells).map(|()| true))
 }
 
 #[expect(clippy::print_stdout, reason = "the output of a program")]
@@ -112,16 +102,17 @@ fn measure(program: &Program, calls: u32) -> std::result::Result<(String, Report
     let raw = Launches::of(ways[0])?;
     for _ in 0..ROUNDS {
         if let Some(raw) = &raw {
-            raw_host[0].push(host_us(&|| raw.launch(), calls)?);
-            raw_host[1].push(host_us(&|| raw.launch_graph(), calls)?);
+            raw_host[0].push(host_seconds(calls, || raw.launch())? * 1e6);
+            raw_host[1].push(host_seconds(calls, || raw.launch_graph())? * 1e6);
         }
         for (way, call) in ways.iter().enumerate() {
-            device[way].push(device_us(call, calls)?);
-            host[way].push(host_us(call, calls)?);
+            device[way].push(device_seconds(calls, call)? * 1e6);
+            host[way].push(host_seconds(calls, call)? * 1e6);
         }
     }
-    let [device, host] = [device, host].map(|all| all.into_iter().map(median).collect::<Vec<f64>>());
-    let hosts = host_columns(&host, raw.as_ref().map(|_| raw_host.map(median)));
+    let [device, host] =
+        [device, host].map(|mut all| all.iter_mut().map(|figures| median(figures)).collect::<Vec<f64>>());
+    let hosts = host_columns(&host, raw.as_ref().map(|_| raw_host.map(|mut figures| median(&mut figures))));
     let peak = peak_bytes(&|| by(&plain))? as f64 / f64::from(1 << 20);
     let report = plain.report();
     let kernels = report.programs[0].kernels.len();
@@ -162,35 +153,6 @@ fn peak_bytes(call: &dyn Fn() -> Result<()>) -> Result<u64> {
     call()?;
     aten_cuda::synchronize(None)?;
     Ok(cuda_api::max_memory_allocated(None)?.saturating_sub(before))
-}
-
-fn device_us(call: &dyn Fn() -> Result<()>, calls: u32) -> Result<f64> {
-    let timed = EventOptions { enable_timing: true, ..EventOptions::default() };
-    let (begin, end) = (Event::new(timed), Event::new(timed));
-    aten_cuda::synchronize(None)?;
-    // The host is ahead of the device when the first event is reached.
-    c10_core::Runtime::with_current(|runtime| runtime.streams().current(runtime.current_device()?)?.sleep(2_000_000))?;
-    begin.record(None)?;
-    for _ in 0..calls {
-        call()?;
-    }
-    end.record(None)?;
-    end.synchronize()?;
-    Ok(f64::from(begin.elapsed_time(&end)?) * 1e3 / f64::from(calls))
-}
-
-fn host_us(call: &dyn Fn() -> Result<()>, calls: u32) -> Result<f64> {
-    aten_cuda::synchronize(None)?;
-    let begin = Instant::now();
-    for _ in 0..calls {
-        call()?;
-    }
-    Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(calls))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn difference(first: &Tensor, second: &Tensor) -> Result<f64> {

@@ -116,11 +116,5 @@ fn everything() -> Outcome {
 }
 
 fn main() -> ExitCode {
-    match everything() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::ended(everything().map(|()| true))
 }

@@ -15,10 +15,9 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use bench::Failure;
 use cuda_api::torch::{self, Tensor};
 use cuda_api::{DeviceBuffer, PinnedBuffer, gds};
-
-type Failure = Box<dyn std::error::Error>;
 
 /// Runs of which the best counts.
 const RUNS: usize = 3;
@@ -38,13 +37,7 @@ struct Asked {
 }
 
 fn main() -> ExitCode {
-    match asked().and_then(|asked| run(&asked)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "storage: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::ended(asked().and_then(|asked| run(&asked)).map(|()| true))
 }
 
 fn asked() -> Result<Asked, Failure> {

@@ -12,30 +12,16 @@ mod rows;
 
 use std::process::ExitCode;
 
-use cuda_api::{Event, EventOptions};
+use bench::{Failure, device_seconds, host_seconds, median};
 
 use crate::peer::Peer;
 use crate::rows::{Row, Unit};
 
-type Failure = Box<dyn std::error::Error>;
-
 /// Bursts of a row, of which the median counts.
 pub(crate) const BURSTS: usize = 9;
 
-/// Clock cycles that the device waits before a burst.
-const SLEEP: i64 = 2_000_000;
-
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            #[expect(clippy::print_stderr, reason = "the output of a program")]
-            {
-                eprintln!("error: {error}");
-            }
-            ExitCode::FAILURE
-        }
-    }
+    bench::ended(run().map(|()| true))
 }
 
 /// What the command line asks for.
@@ -82,7 +68,7 @@ fn run() -> Result<(), Failure> {
         }
         drop(work);
         cuda_api::empty_cache()?;
-        let (ours, theirs) = (median(ours), median(theirs));
+        let (ours, theirs) = (median(&mut ours), median(&mut theirs));
         let ratio = match row.unit {
             Unit::Nanoseconds => theirs / ours,
             Unit::GigabytesPerSecond | Unit::GigaPerSecond | Unit::TeraflopPerSecond => ours / theirs,
@@ -96,42 +82,16 @@ fn run() -> Result<(), Failure> {
 fn measure(row: &Row, work: &mut rows::Work) -> Result<f64, Failure> {
     if row.unit == Unit::Nanoseconds {
         let call = &mut work.call;
-        let own = on_host(row.calls, || call().map(drop).map_err(Failure::from))?;
+        let own = host_seconds(row.calls, || call().map(drop))?;
         let beneath = match &work.beneath {
-            Some(beneath) => on_host(row.calls, beneath)?,
+            Some(beneath) => host_seconds(row.calls, beneath)?,
             None => 0.0,
         };
-        return Ok(own - beneath);
+        return Ok((own - beneath) * 1e9);
     }
-    let (start, end) = (Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING));
-    // The host is ahead of the device by then, so that what it needs for a call does not count.
-    cuda_api::current_stream(None)?.sleep(SLEEP)?;
-    start.record(None)?;
-    for _ in 0..row.calls {
-        (work.call)()?;
-    }
-    end.record(None)?;
-    end.synchronize()?;
-    let seconds = f64::from(start.elapsed_time(&end)?) * 1e-3 / f64::from(row.calls);
+    let seconds = device_seconds(row.calls, || (work.call)().map(drop))?;
     Ok(match row.unit {
         Unit::TeraflopPerSecond => work.amount / seconds * 1e-12,
         Unit::Nanoseconds | Unit::GigabytesPerSecond | Unit::GigaPerSecond => work.amount / seconds * 1e-9,
     })
-}
-
-/// What the host needs for a call, in nanoseconds, while the device keeps up.
-fn on_host(calls: u32, mut call: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
-    cuda_api::synchronize(None)?;
-    let start = std::time::Instant::now();
-    for _ in 0..calls {
-        call()?;
-    }
-    let elapsed = start.elapsed();
-    cuda_api::synchronize(None)?;
-    Ok(elapsed.as_secs_f64() * 1e9 / f64::from(calls))
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }

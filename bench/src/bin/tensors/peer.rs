@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::Failure;
+use bench::Failure;
 
 /// A running program.
 pub(crate) struct Peer {

@@ -3,8 +3,10 @@
 use aten_cuda::blas::{self, Fp32Precision};
 use aten_cuda::{DType, Tensor, tunable};
 
+use bench::Failure;
+
+use crate::raw;
 use crate::rows::{Beneath, Row, Unit, Work};
-use crate::{Failure, raw};
 
 /// The rows in the order of the table. A name that begins with `own` is computed without a library.
 pub(crate) const ROWS: &[Row] = &[

@@ -3,7 +3,9 @@
 use aten_cuda::attention::Attention;
 use aten_cuda::{DType, Tensor};
 
-use crate::{BURSTS, Failure, raw};
+use bench::Failure;
+
+use crate::{BURSTS, raw};
 
 /// A row of the table.
 pub(crate) struct Row {

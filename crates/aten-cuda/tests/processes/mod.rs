@@ -2,13 +2,9 @@
 //!
 //! `SHARING_DRIVER=real RUST_TEST_THREADS=1` runs them on the device of the machine (`--test interop processes`).
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-
 use aten_cuda::{Complex64, DType, SharedTensor, Tensor};
 use c10_core::{Error, IpcError, Runtime, RuntimeGuard};
-
-const ROLE: &str = "ATEN_SHARING_TEST_ROLE";
+use testkit::process::{Other, role, say, say_bytes, told};
 
 /// The runtime of a process: on the simulated machine of the environment, which works on while nobody calls, or the
 /// default one of a real machine.
@@ -19,64 +15,8 @@ fn process() -> Option<RuntimeGuard> {
     Some(Runtime::new(cuda_sim::driver().expect("a simulated driver")).bind())
 }
 
-/// The other process, which is this program running [`the_other_process`].
-struct Other {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-}
-
-impl Other {
-    fn start(role: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("a program"));
-        command.args(["--exact", "processes::the_other_process", "--nocapture"]).env(ROLE, role);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
-        let (to, from) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
-        Self { child, to, from: BufReader::new(from) }
-    }
-
-    fn tell(&mut self, bytes: &[u8]) {
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        writeln!(self.to, "{digits}").expect("the other process reads");
-    }
-
-    /// The next line that begins with `=`, without that; the test framework writes lines too.
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        while self.from.read_line(&mut line).expect("the other process writes") > 0 {
-            if let Some((_, text)) = line.trim_end().split_once('=') {
-                return text.to_owned();
-            }
-            line.clear();
-        }
-        panic!("the other process has ended: {:?}", self.child.wait());
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
-    }
-}
-
-fn bytes_of(digits: &str) -> Vec<u8> {
-    let digit = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("digits");
-    (0..digits.len()).step_by(2).map(digit).collect()
-}
-
-/// The bytes of the next line that this process is told; none of an empty line.
-fn told() -> Vec<u8> {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a pipe");
-    bytes_of(line.trim_end())
-}
-
-#[expect(clippy::print_stdout, reason = "the way to the other process")]
-fn say(text: &str) {
-    println!("={text}");
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+fn start(role: &str) -> Other {
+    Other::start("processes::the_other_process", role, &[])
 }
 
 fn receive(bytes: &[u8]) -> Tensor {
@@ -103,9 +43,9 @@ fn allocated() -> u64 {
 
 #[test]
 fn the_other_process() {
-    match std::env::var(ROLE).as_deref() {
-        Ok("reader") => reader(),
-        Ok("holder") => {
+    match role().as_deref() {
+        Some("reader") => reader(),
+        Some("holder") => {
             let _runtime = process();
             let held = receive(&told());
             held.fill_(5).expect("it runs");
@@ -113,10 +53,10 @@ fn the_other_process() {
             say("filled");
             told();
         }
-        Ok("sender") => {
+        Some("sender") => {
             let _runtime = process();
             let tensor = Tensor::arange(0, 1000, 1, Some(DType::I64), "cuda").expect("memory");
-            say(&hexadecimal(&tensor.narrow(0, 10, 5).and_then(|part| part.share()).expect("shared").to_bytes()));
+            say_bytes(&tensor.narrow(0, 10, 5).and_then(|part| part.share()).expect("shared").to_bytes());
             told();
         }
         _ => {}
@@ -140,7 +80,7 @@ fn reader() {
         tensors.push(tensor);
     }
     tensors[0].add_(1).expect("it runs");
-    say(&hexadecimal(&tensors[0].share().expect("shared on").to_bytes()));
+    say_bytes(&tensors[0].share().expect("shared on").to_bytes());
     told();
     drop(tensors);
     aten_cuda::synchronize(None).expect("it runs");
@@ -153,7 +93,7 @@ fn reader() {
 fn views_of_every_dtype_cross_over() {
     let _runtime = process();
     let before = allocated();
-    let mut other = Other::start("reader");
+    let mut other = start("reader");
     let first = Tensor::arange(0, 24, 1, Some(DType::F32), "cuda").expect("memory").view(&[2, 3, 4]).expect("a view");
     let second = first.permute(&[2, 0, 1]).and_then(|view| view.narrow(2, 1, 2)).expect("a view");
     let conjugate = Tensor::from_slice(&[Complex64::new(1.0, 2.0), Complex64::new(3.0, -4.0)], &[2]).expect("a tensor");
@@ -174,7 +114,7 @@ fn views_of_every_dtype_cross_over() {
         assert_eq!(other.hear(), format!("{} {storage:?}", description(tensor)));
     }
     other.tell(&[]);
-    let back = receive(&bytes_of(&other.hear()));
+    let back = receive(&other.hear_bytes());
     assert!(back.storage().is_same(first.storage()), "its own memory comes back");
     assert_eq!(back.to_vec::<f32>().expect("values")[..3], [1.0, 2.0, 3.0], "what was written there");
     drop((tensors, first, back));
@@ -183,7 +123,7 @@ fn views_of_every_dtype_cross_over() {
     assert_eq!(other.hear(), "dropped");
     assert_eq!(allocated(), before);
     other.tell(&[1]);
-    assert!(other.child.wait().expect("it ends").success());
+    other.end();
 }
 
 #[test]
@@ -191,7 +131,7 @@ fn processes_that_are_killed_leave_nothing() {
     let _runtime = process();
     let before = allocated();
     let tensor = Tensor::zeros(&[1000], DType::F32, "cuda").expect("memory");
-    let mut holder = Other::start("holder");
+    let mut holder = start("holder");
     holder.tell(&tensor.share().expect("shared").to_bytes());
     assert_eq!(holder.hear(), "filled");
     assert_eq!(tensor.to_vec::<f32>().expect("values"), [5.0; 1000]);
@@ -200,8 +140,8 @@ fn processes_that_are_killed_leave_nothing() {
     holder.kill();
     assert_eq!(allocated(), before);
 
-    let mut sender = Other::start("sender");
-    let bytes = bytes_of(&sender.hear());
+    let mut sender = start("sender");
+    let bytes = sender.hear_bytes();
     let received = receive(&bytes);
     aten_cuda::synchronize(None).expect("it runs");
     sender.kill();

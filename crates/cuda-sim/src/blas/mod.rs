@@ -40,7 +40,6 @@ pub(crate) use self::gemm::Named;
 
 use self::descriptors::Descriptor;
 use self::handles::Handle;
-use crate::claim::IntoModel;
 use crate::toolkit::door;
 
 /// What a function answers.
@@ -77,23 +76,7 @@ impl Blas {
 
 macro_rules! define_functions {
     ($($symbol:ident ($($argument:ident : $type:ty),*) => $area:ident :: $model:ident;)*) => {
-        $(
-            #[doc = concat!("`", stringify!($symbol), "` of the simulated machine.")]
-            ///
-            /// # Safety
-            /// - The duties of the C function.
-            #[allow(clippy::too_many_arguments, reason = "the C function has as many")]
-            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> cublasStatus_t {
-                let arguments = vec![$((stringify!($argument), format!("{:?}", $argument))),*];
-                door::enter(stringify!($symbol), arguments, |call| {
-                    super::$area::$model(
-                        call,
-                        // SAFETY: the caller keeps the C function's duties for this argument.
-                        $(unsafe { $argument.into_model() }),*
-                    )
-                })
-            }
-        )*
+        door::c_functions! { cublasStatus_t; $($symbol ($($argument: $type),*) => $area::$model;)* }
     };
 }
 

@@ -38,7 +38,6 @@ use cuda_sys::{LibraryVersion, Nccl as Bound, nccl as bound, ncclResult_t};
 use self::comms::{Comm, Meeting};
 use self::group::Group;
 pub(crate) use self::work::ASYNC;
-use crate::claim::IntoModel;
 use crate::toolkit::door;
 
 /// What a function answers.
@@ -81,23 +80,7 @@ macro_rules! define_functions {
             use std::ffi::c_char;
 
             use super::*;
-            $(
-                #[doc = concat!("`", stringify!($symbol), "` of the simulated machine.")]
-                ///
-                /// # Safety
-                /// - The duties of the C function.
-                #[allow(clippy::too_many_arguments, reason = "the C function has as many")]
-                pub unsafe extern "C" fn $symbol($($argument: $type),*) -> ncclResult_t {
-                    let arguments = vec![$((stringify!($argument), format!("{:?}", $argument))),*];
-                    door::enter(stringify!($symbol), arguments, |call| {
-                        super::$area::$model(
-                            call,
-                            // SAFETY: the caller keeps the C function's duties for this argument.
-                            $(unsafe { $argument.into_model() }),*
-                        )
-                    })
-                }
-            )*
+            door::c_functions! { ncclResult_t; $($symbol ($($argument: $type),*) => $area::$model;)* }
 
             /// `ncclGetErrorString` of the simulated machine.
             pub extern "C" fn ncclGetErrorString(result: ncclResult_t) -> *const c_char {

@@ -22,7 +22,6 @@ use cuda_sys::{Cusolver, LibraryVersion, cusolver as bound};
 
 pub(crate) use self::handles::Solver;
 
-use crate::claim::IntoModel;
 use crate::toolkit::door;
 
 /// What a function answers.
@@ -41,23 +40,7 @@ macro_rules! define_functions {
         #[expect(non_snake_case, reason = "named after C functions")]
         pub(crate) mod functions {
             use super::*;
-            $(
-                #[doc = concat!("`", stringify!($symbol), "` of the simulated machine.")]
-                ///
-                /// # Safety
-                /// - The duties of the C function.
-                #[allow(clippy::too_many_arguments, reason = "the C function has as many")]
-                pub unsafe extern "C" fn $symbol($($argument: $type),*) -> cusolverStatus_t {
-                    let arguments = vec![$((stringify!($argument), format!("{:?}", $argument))),*];
-                    door::enter(stringify!($symbol), arguments, |call| {
-                        super::$area::$model(
-                            call,
-                            // SAFETY: the caller keeps the C function's duties for this argument.
-                            $(unsafe { $argument.into_model() }),*
-                        )
-                    })
-                }
-            )*
+            door::c_functions! { cusolverStatus_t; $($symbol ($($argument: $type),*) => $area::$model;)* }
         }
 
         /// The functions of cuSOLVER that are simulated, sorted by symbol.

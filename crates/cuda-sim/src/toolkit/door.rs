@@ -3,6 +3,9 @@
 //! As for the driver: the machine of the thread, its lock, the clock, injected faults, the function. A panic inside becomes
 //! the library's internal error. Every call is recorded. Two calls with one handle that overlap are noticed here, as the
 //! second waits for the lock.
+//!
+//! # Safety
+//! As for `blas`: what `c_functions` defines hands on pointers of C callers, who keep the duties of the C functions.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +17,32 @@ use crate::call::Call;
 use crate::host_work;
 use crate::machine::{Machine, thread_number};
 use crate::report::ReportKind;
+
+/// Defines the C functions of a library, which answer with its status. What one of them does is the function of the library's
+/// model behind its arrow; the module of the model is a neighbour of that in which they are defined.
+macro_rules! c_functions {
+    ($status:ty; $($symbol:ident ($($argument:ident : $type:ty),*) => $area:ident :: $model:ident;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($symbol), "` of the simulated machine.")]
+            ///
+            /// # Safety
+            /// - The duties of the C function.
+            #[allow(clippy::too_many_arguments, reason = "the C function has as many")]
+            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> $status {
+                let arguments = vec![$((stringify!($argument), format!("{:?}", $argument))),*];
+                $crate::toolkit::door::enter(stringify!($symbol), arguments, |call| {
+                    super::$area::$model(
+                        call,
+                        // SAFETY: the caller keeps the C function's duties for this argument.
+                        $(unsafe { $crate::claim::IntoModel::into_model($argument) }),*
+                    )
+                })
+            }
+        )*
+    };
+}
+
+pub(crate) use c_functions;
 
 /// Handles in calls that have not returned, by machine, with the thread that came first.
 static IN_USE: Mutex<BTreeMap<(usize, u64), u64>> = Mutex::new(BTreeMap::new());

@@ -270,9 +270,9 @@ pub(super) fn run(shape: Shape, problem: &Problem<'_>) -> Result<()> {
         block: [kind.threads(), 1, 1],
         shared_bytes: kind.shared_bytes(),
     };
-    // SAFETY: the kernel waits for its turn before it touches memory. It reads the factors by their maps, which cover the views and no more, and writes the result by its
-    // map or at places inside the sizes above, which are those of the views; a view lies inside its storage. Nothing is
-    // read where an address is null. The grid is a multiple of the cluster.
+    // SAFETY: the kernel waits for its turn before it touches memory. It reads the factors by their maps, which cover the views
+    // and no more, and writes the result by its map or at places inside the sizes above, which are those of the views; a view
+    // lies inside its storage. Nothing is read where an address is null. The grid is a multiple of the cluster.
     unsafe { launch_early(&TEXT, kernel(shape, out.dtype(), &a, &b), device, &config, &arguments)? };
     Ok(())
 }

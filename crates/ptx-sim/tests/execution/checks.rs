@@ -1,8 +1,7 @@
 //! What is found in kernels that are wrong, and that nothing is found in kernels that are right.
-mod support;
 
+use crate::support::{Setup, run_body, run_text, text};
 use ptx_sim::{Checks, Fault, Finding, FindingKind};
-use support::{Setup, run_body, run_text, text};
 
 /// The address of the thread's word in `%rd2`, its index in `%r4`, its place in the block in `%r3`; its word of shared memory
 /// in `%r9`, that of its neighbour in `%r10` and that of the same lane of the next warp in `%r11`.
@@ -84,7 +83,7 @@ fn global_memory_that_nobody_wrote_is_noted() {
     let found = |body: &str, written: u8| {
         let setup =
             Setup { threads: 64, checks: Checks { uninitialized: true, ..Checks::default() }, ..Setup::default() };
-        let ran = support::run_tracked(&text("", &format!("{INDEX}\n{body}")), setup, written);
+        let ran = crate::support::run_tracked(&text("", &format!("{INDEX}\n{body}")), setup, written);
         assert_eq!(ran.fault, None, "{body}");
         ran.outcome.findings
     };

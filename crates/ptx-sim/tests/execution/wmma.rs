@@ -6,11 +6,9 @@
     reason = "small whole numbers are put into each type and taken out again"
 )]
 
-mod support;
-
+use crate::support::{BASE, LIMITS, refusals};
 use half::{bf16, f16};
 use ptx_sim::{Checks, FlatMemory, Launch, Module, Outcome, Program, run};
-use support::{BASE, LIMITS, refusals};
 
 /// Bytes of each of the four matrices.
 const ROOM: usize = 4096;

@@ -1,5 +1,4 @@
 //! A kernel from a body, and what it leaves in memory.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use ptx_sim::{Checks, Fault, FlatMemory, Launch, Limits, Module, Outcome, Program, Refusal, run};
 

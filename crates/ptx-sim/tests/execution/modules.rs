@@ -1,8 +1,7 @@
 //! What functions, variables and texts make of each other when they run.
-mod support;
 
+use crate::support::{LIMITS, Setup, run_module, run_text, text};
 use ptx_sim::Module;
-use support::{LIMITS, Setup, run_module, run_text, text};
 
 /// One thread's words of a kernel behind other items.
 fn found(items: &str, body: &str, n: u32, count: usize) -> Vec<u32> {

@@ -1,8 +1,7 @@
 //! What the lanes of a warp, the warps of a block and the blocks of a grid do together.
-mod support;
 
+use crate::support::{Setup, run_body, run_text, text};
 use ptx_sim::{Fault, FindingKind};
-use support::{Setup, run_body, run_text, text};
 
 /// The address of the thread's word in `%rd2`, its index in `%r4`, its lane in `%r5`.
 const INDEX: &str = "mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x; mad.lo.s32 %r4, %r1, %r2, %r3;\

@@ -4,7 +4,6 @@
 //! The kernels were made by `hardware/cases.rs`, assembled by ptxas 12.8 for sm_90 and run under driver 580. Forms that
 //! PTX calls approximate are left out: they are rounded correctly here.
 
-#[path = "hardware/cases.rs"]
 mod cases;
 
 use ptx_sim::{FlatMemory, Launch, Limits, Module, Program, run};

@@ -1,8 +1,7 @@
 //! What kernels compute, and how launches end.
-mod support;
 
+use crate::support::{Ran, Setup, refusals, run_body, run_text, text, word, words};
 use ptx_sim::{Fault, RefusalKind};
-use support::{Ran, Setup, refusals, run_body, run_text, text, word, words};
 
 fn outcome(body: &str, n: u32, blocks: u32, threads: u32, seed: u64) -> Result<Vec<u8>, Fault> {
     let Ran { bytes, fault, .. } = run_body(body, Setup { n, blocks, threads, seed, ..Setup::default() });

@@ -1,10 +1,8 @@
 //! Which instructions are read, which are no PTX, which are not supported; and that an instruction whose result is one of
 //! its operands reads it first.
 
-mod support;
-
+use crate::support::{refusals, word};
 use ptx_sim::RefusalKind;
-use support::{refusals, word};
 
 /// Checks how each line is refused, where it is, as an instruction of a kernel of its own.
 fn check(lines: &str, expected: Option<RefusalKind>) {
