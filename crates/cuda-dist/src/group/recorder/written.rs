@@ -250,7 +250,14 @@ impl Entry {
             Operation::Barrier if member.backend == nccl::NAME => "all_reduce_barrier".to_owned(),
             Operation::Send => format!("send {own}->{peer}"),
             Operation::Recv => format!("recv {own}<-{peer}"),
-            other => other.to_string(),
+            named @ (Operation::AllReduce
+            | Operation::Reduce
+            | Operation::Broadcast
+            | Operation::Barrier
+            | Operation::AllGatherList
+            | Operation::ReduceScatterList
+            | Operation::Gather
+            | Operation::Scatter) => named.to_string(),
         };
         format!("{}:{name}", member.backend)
     }
