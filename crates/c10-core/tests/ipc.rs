@@ -8,10 +8,8 @@ mod common;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use c10_core::{
-    CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, IpcError, Result, Runtime,
-};
-use c10_core::{SharedBuffer, Stream};
+use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, IpcError, Result};
+use c10_core::{Runtime, SharedBuffer, Stream};
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use cuda_sim::{LiveHandles, Machine};
 use testkit::process::{Other, role, say, say_bytes, told};
@@ -23,6 +21,8 @@ static PAGES: Mutex<()> = Mutex::new(());
 const WARNED: &str = "C10_IPC_TEST_WARNED";
 
 const LEN: usize = 3 << 20;
+/// Bytes that fill a segment.
+const WHOLE: usize = 20 << 20;
 
 /// The other process, whose driver fails at no call.
 fn start(role: &str) -> Other {
@@ -474,6 +474,44 @@ fn what_was_let_go_serves_when_memory_runs_out() {
     assert_eq!(other.hear(), "dropped");
     drop(runtime.memory().buffer(most, &stream).unwrap());
     other.end();
+}
+
+#[test]
+fn what_was_let_go_serves_before_the_driver_is_asked_for_more() {
+    let (runtime, stream) = process();
+    let mut other = Other::start("brief");
+    let buffer = runtime.memory().buffer(WHOLE, &stream).unwrap();
+    let address = buffer.address();
+    other.tell(&buffer.share().unwrap().to_bytes());
+    drop(buffer);
+    assert_eq!(other.hear(), "dropped");
+    let stats = || runtime.memory().stats(DEVICE).unwrap();
+    let before = stats();
+    let next = runtime.memory().buffer(WHOLE, &stream).unwrap();
+    assert_eq!(next.address(), address);
+    let after = stats();
+    assert_eq!((after.num_device_alloc, after.reserved_bytes), (before.num_device_alloc, before.reserved_bytes));
+    assert_eq!(after.allocated_bytes.all.current, i64::try_from(WHOLE).unwrap());
+    assert!(runtime.is_valid());
+    other.end();
+}
+
+#[test]
+fn what_a_receiver_has_does_not_serve_until_it_ends() {
+    let (runtime, stream) = process();
+    let mut other = Other::start("killed");
+    let buffer = runtime.memory().buffer(WHOLE, &stream).unwrap();
+    let address = buffer.address();
+    other.tell(&buffer.share().unwrap().to_bytes());
+    drop(buffer);
+    assert_eq!(other.hear(), "opened");
+    let new = runtime.memory().buffer(WHOLE, &stream).unwrap();
+    assert_ne!(new.address(), address, "the receiver has it");
+    assert_eq!(runtime.memory().stats(DEVICE).unwrap().num_device_alloc, 2);
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
+    assert_eq!(runtime.memory().buffer(WHOLE, &stream).unwrap().address(), address);
+    assert_eq!(runtime.memory().stats(DEVICE).unwrap().num_device_alloc, 2);
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //! where it must:
 //!
 //! - The sender keeps the memory until the receiver has dropped the tensor or has ended, however it ends.
-//!   [`ipc_collect`](crate::ipc_collect) looks for what can be freed; sharing and running out of memory do too.
+//!   [`ipc_collect`](crate::ipc_collect) looks for what can be freed; so does sharing, a request for memory
+//!   that finds nothing cached, and running out of memory.
 //! - A description that nobody opens keeps the memory: [`release_ipc_counter`] takes it back.
 //! - When the sender ends, its memory stays with those who have opened it, and nobody else can open it.
 //! - A forked child can use no CUDA: start processes anew (torch's `spawn`).

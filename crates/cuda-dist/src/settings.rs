@@ -14,9 +14,9 @@
 //! | `TORCH_NCCL_ENABLE_TIMING` | `Work::duration` says how long a collective took | 0 |
 //! | `TORCH_NCCL_HIGH_PRIORITY` | the group's stream has the priority -1 | 0 |
 //! | `TORCH_NCCL_NONBLOCKING_TIMEOUT` | seconds in which NCCL's ranks come together and a call is queued | the group's time |
-//! | `TORCH_NCCL_TRACE_BUFFER_SIZE`, `TORCH_FR_BUFFER_SIZE` | how many calls the flight recorder keeps | 2000 |
-//! | `TORCH_NCCL_DUMP_ON_TIMEOUT` | the recorder is written to a file when the group is given up | 0 (torch: 1) |
-//! | `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`, `TORCH_FR_DUMP_TEMP_FILE` | that file, but for the rank at its end | `/tmp/nccl_trace_rank_` |
+//! | `TORCH_FR_BUFFER_SIZE`, `TORCH_NCCL_TRACE_BUFFER_SIZE` | how many calls the flight recorder keeps | 2000 |
+//! | `TORCH_NCCL_DUMP_ON_TIMEOUT` | the recorder is written to a file when the group is given up, as a pickle that `torchfrtrace` reads | 0 (torch: 1) |
+//! | `TORCH_FR_DUMP_TEMP_FILE`, `TORCH_NCCL_DEBUG_INFO_TEMP_FILE` | that file, but for the rank at its end | `torch/comm_lib_trace_rank_` in `XDG_CACHE_HOME`, or in the home's `.cache` |
 //!
 //! Those that are checked and have no effect, and why:
 //!
@@ -114,9 +114,14 @@ impl Default for Settings {
             nonblocking_timeout: None,
             trace_buffer_size: 2000,
             dump_on_timeout: false,
-            debug_info_file: "/tmp/nccl_trace_rank_".to_owned(),
+            debug_info_file: trace_file("/tmp/.cache"),
         }
     }
+}
+
+/// Where torch writes what its flight recorder has, but for the rank, in a folder for caches.
+fn trace_file(caches: &str) -> String {
+    format!("{caches}/torch/comm_lib_trace_rank_")
 }
 
 /// What a variable without effect may be.
@@ -204,8 +209,11 @@ impl Settings {
         let (read, default) = (Variables(variables), Self::default());
         read.check_those_without_effect()?;
         let handling = read.number(&["TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING"], 0, 3)?;
-        let recorded = read.number(&["TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"], 0, 1 << 24)?;
-        let file = read.text(&["TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE"]);
+        let recorded = read.number(&["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"], 0, 1 << 24)?;
+        let text = |names: &[&'static str]| read.text(names).map(|(_, text)| text);
+        let home = || text(&["HOME"]).map(|home| format!("{home}/.cache"));
+        let file = text(&["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"])
+            .or_else(|| text(&["XDG_CACHE_HOME"]).or_else(home).map(|caches| trace_file(&caches)));
         let seconds = read.number(&["TORCH_NCCL_NONBLOCKING_TIMEOUT"], 1, DAY_MS)?;
         Ok(Self {
             blocking_wait: read.flag(&["TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT"], default.blocking_wait)?,
@@ -225,7 +233,7 @@ impl Settings {
             trace_buffer_size: recorded
                 .map_or(default.trace_buffer_size, |count| usize::try_from(count).unwrap_or(usize::MAX)),
             dump_on_timeout: read.flag(&["TORCH_NCCL_DUMP_ON_TIMEOUT"], default.dump_on_timeout)?,
-            debug_info_file: file.map_or(default.debug_info_file, |(_, text)| text),
+            debug_info_file: file.unwrap_or(default.debug_info_file),
         })
     }
 }
@@ -255,7 +263,10 @@ mod tests {
         assert_eq!(with("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "7").unwrap().report_time.as_millis(), 7);
         assert_eq!(with("TORCH_NCCL_NONBLOCKING_TIMEOUT", "7").unwrap().nonblocking_timeout.unwrap().as_secs(), 7);
         assert_eq!(with("TORCH_FR_BUFFER_SIZE", "9").unwrap().trace_buffer_size, 9);
-        assert_eq!(with("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "/x/y").unwrap().debug_info_file, "/x/y");
+        let file = |name, value| with(name, value).unwrap().debug_info_file;
+        assert_eq!(file("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "/x/y"), "/x/y");
+        assert_eq!(file("HOME", "/home/x"), "/home/x/.cache/torch/comm_lib_trace_rank_");
+        assert_eq!(file("XDG_CACHE_HOME", "/caches"), "/caches/torch/comm_lib_trace_rank_");
         let handling = |value| with("TORCH_NCCL_ASYNC_ERROR_HANDLING", value).unwrap().error_handling;
         assert_eq!((handling("0"), handling("2")), (ErrorHandling::NoHandling, ErrorHandling::CleanUpOnly));
         assert_eq!((handling("1"), handling("3")), (ErrorHandling::TearDown, ErrorHandling::TearDown));

@@ -1,5 +1,6 @@
-//! The protocol of torch's `TCPStore`: both ends against an exchange that was recorded between two of PyTorch 2.11, its
-//! server with libuv and the older one answered the same bytes. `>` is what the client sent, `<` what it got, `#` ends a call.
+//! The protocol of torch's `TCPStore`: both ends against exchanges that were recorded between two of PyTorch 2.11. In
+//! `tcp_store.txt` its server with libuv and the older one answered the same bytes; `tcp_queue.txt` is about queues, which
+//! only the one with libuv has. `>` is what the client sent, `<` what it got, `#` ends a call.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{Read, Write};
@@ -21,9 +22,12 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|place| u8::from_str_radix(&text[place..place + 2], 16).unwrap()).collect()
 }
 
-fn recording() -> Vec<Recorded> {
+const STORE: &str = include_str!("data/tcp_store.txt");
+const QUEUE: &str = include_str!("data/tcp_queue.txt");
+
+fn recording(text: &str) -> Vec<Recorded> {
     let (mut calls, mut turns) = (Vec::new(), Vec::new());
-    for line in include_str!("data/tcp_store.txt").lines() {
+    for line in text.lines() {
         let (kind, rest) = line.split_once(' ').unwrap();
         match kind {
             "#" => calls.push(Recorded { name: rest.to_owned(), turns: std::mem::take(&mut turns) }),
@@ -36,30 +40,42 @@ fn recording() -> Vec<Recorded> {
 
 #[test]
 fn the_server_answers_as_torchs() {
-    let calls = recording();
-    let side = |is_sent: bool| -> Vec<u8> {
-        let turns = calls.iter().flat_map(|call| &call.turns).filter(|(sent, _)| *sent == is_sent);
-        turns.flat_map(|(_, bytes)| bytes.clone()).collect()
-    };
-    let (count, answered) = serve_bytes(&side(true), None, Limits::default());
-    assert_eq!(answered, side(false));
-    assert_eq!(count, 24);
+    for (text, requests) in [(STORE, 24), (QUEUE, 29)] {
+        let calls = recording(text);
+        let side = |is_sent: bool| -> Vec<u8> {
+            let turns = calls.iter().flat_map(|call| &call.turns).filter(|(sent, _)| *sent == is_sent);
+            turns.flat_map(|(_, bytes)| bytes.clone()).collect()
+        };
+        let (count, answered) = serve_bytes(&side(true), None, Limits::default());
+        assert_eq!(answered, side(false));
+        assert_eq!(count, requests);
+    }
 }
 
-/// Does what was recorded by our client, whose every byte must be the recorded one but for the number of the greeting.
-#[test]
-fn the_client_asks_as_torchs() {
+/// A server that plays a recording without some calls to the one client that comes; its address, and the name of the call
+/// in which the client left.
+fn playing(text: &'static str, without: &'static [&'static str]) -> (String, thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(TIME)).unwrap();
-        for call in recording() {
+        for call in recording(text).into_iter().filter(|call| !without.contains(&call.name.as_str())) {
             for (is_sent, bytes) in &call.turns {
-                play(&mut stream, &call.name, *is_sent, bytes);
+                if !play(&mut stream, &call.name, *is_sent, bytes) {
+                    return call.name;
+                }
             }
         }
+        String::new()
     });
+    (address, server)
+}
+
+/// Does what was recorded by our client, whose every byte must be the recorded one but for the number of the greeting.
+#[test]
+fn the_client_asks_as_torchs() {
+    let (address, server) = playing(STORE, &[]);
     let store = TcpStore::connect(&address, TIME).unwrap();
     store.set("a", b"1").unwrap();
     assert_eq!(store.get("a", TIME).unwrap(), b"1");
@@ -67,20 +83,49 @@ fn the_client_asks_as_torchs() {
     assert!(store.check(&["a", "n"]).unwrap() && !store.check(&["a", "zz"]).unwrap());
     store.wait(&["a", "n"], TIME).unwrap();
     drop(store);
-    assert!(server.join().is_err(), "the recording goes on, and the client does not");
+    assert_eq!(server.join().unwrap(), "wait zz times out", "the recording goes on, and the client does not");
 }
 
-/// One turn of the recorded server: reads what the client must send, or answers.
-fn play(stream: &mut TcpStream, name: &str, is_sent: bool, bytes: &[u8]) {
+#[test]
+fn the_client_asks_for_queues_as_torchs() {
+    // Our client always waits for a value before it takes one, and asks for more when it has waited in vain.
+    let without = &[
+        "queue_pop of nothing",
+        "queue_pop without waiting",
+        "queue_pop of an empty one",
+        "queue_pop that waits in vain",
+        "list_keys",
+    ];
+    let (address, server) = playing(QUEUE, without);
+    let store = TcpStore::connect(&address, TIME).unwrap();
+    assert_eq!(store.queue_len("q").unwrap(), 0);
+    ["1", "22", ""].iter().for_each(|value| store.queue_push("q", value.as_bytes()).unwrap());
+    assert_eq!(store.queue_len("q").unwrap(), 3);
+    assert_eq!((store.check(&["q"]).unwrap(), store.num_keys().unwrap()), (true, 0));
+    assert_eq!([store.queue_pop("q", TIME).unwrap(), store.queue_pop("q", TIME).unwrap()], [&b"1"[..], b""]);
+    assert_eq!((store.queue_len("q").unwrap(), store.check(&["q"]).unwrap()), (0, false));
+    store.set("q", b"value").unwrap();
+    store.queue_push("q", b"3").unwrap();
+    assert_eq!((store.get("q", TIME).unwrap(), store.num_keys().unwrap()), (b"value".to_vec(), 1));
+    assert!(store.delete_key("q").unwrap(), "the value goes, and the queue stays");
+    assert_eq!((store.queue_len("q").unwrap(), store.check(&["q"]).unwrap()), (1, true));
+    drop(store);
+    assert_eq!(server.join().unwrap(), "", "the client has asked for all of it");
+}
+
+/// One turn of the recorded server: reads what the client must send, or answers; whether the client was there.
+fn play(stream: &mut TcpStream, name: &str, is_sent: bool, bytes: &[u8]) -> bool {
     if !is_sent {
         let nonce = std::process::id().to_le_bytes();
-        stream.write_all(if name == "connected" { &nonce } else { bytes }).unwrap();
-        return;
+        return stream.write_all(if name == "connected" { &nonce } else { bytes }).is_ok();
     }
     let mut got = vec![0; bytes.len()];
-    stream.read_exact(&mut got).unwrap();
+    if stream.read_exact(&mut got).is_err() {
+        return false;
+    }
     let compared = if name == "connected" { 6 } else { bytes.len() };
     assert_eq!(got[..compared], bytes[..compared], "{name}");
+    true
 }
 
 #[test]

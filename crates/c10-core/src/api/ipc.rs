@@ -9,7 +9,8 @@
 //!
 //! **Invariants:** the sender keeps the memory until a receiver has opened it and all receivers have dropped it or ended,
 //! even where the sender's own buffers are dropped before. The sender looks whether that is so when it is asked to
-//! ([`crate::Ipc::collect`]), when it shares more, and when it runs out of memory. A segment is mapped once for a process
+//! ([`crate::Ipc::collect`]), when it shares more, when a request finds nothing cached, before the driver is asked for more
+//! memory, and when it runs out of memory. A segment is mapped once for a process
 //! and device, as long as a buffer of it is there, and memory that comes twice is the same buffer. Dropping a received buffer
 //! never blocks: when the streams that used it have passed the work queued until then, its mapping is closed, and after that
 //! the sender can see it.
@@ -85,6 +86,7 @@ impl Ipc<'_> {
             None => describe(ready, memory, &kept)?,
         };
         let slot = ready.ipc.sendings.slot()?;
+        self.collect_on_misses(ready);
         // The process that has allocated the memory counts receivers first, whoever shares it on.
         place.slots.truncate(1);
         place.slots.push(slot.name());
@@ -93,6 +95,18 @@ impl Ipc<'_> {
         let event = recorded.map(|(event, _)| event);
         ready.ipc.sendings.add(Sent { slot, event, memory: kept, identity: place.identity, descriptors });
         Ok(SharedBuffer { device, len, place: Some(place) })
+    }
+
+    /// Has the allocator free what receivers have let go of, whenever a request finds nothing cached.
+    fn collect_on_misses(self, ready: &Started) {
+        let home = self.0.downgrade();
+        ready.allocator.set_on_miss(move || {
+            if let Some(runtime) = Runtime::upgrade(&home)
+                && let Some(ready) = runtime.started()
+            {
+                ready.ipc.sendings.collect_limbo(&ready.api, &ready.deferred);
+            }
+        });
     }
 
     /// Opens memory that another process has shared. The current stream of the device waits here for the work that was
@@ -214,7 +228,7 @@ impl Ipc<'_> {
 
     /// Frees shared memory that no other process uses any more; torch's `ipc_collect`. A receiver that has ended
     /// without dropping the memory, for example because it was killed, does not use it any more. Sharing does this too,
-    /// with many sharings in use now and then. Where nothing is shared any more, the file that counts receivers is closed.
+    /// with many sharings in use now and then, and so does a request for memory that finds nothing cached. Where nothing is shared any more, the file that counts receivers is closed.
     ///
     /// # Errors
     /// The runtime cannot start.

@@ -282,6 +282,12 @@ impl Allocator {
         self.native.enable(enabled);
     }
 
+    /// Has this called where a request finds nothing cached: see [`CachingAllocator::set_on_miss`]. Never, where memory comes
+    /// from elsewhere.
+    pub(crate) fn set_on_miss(&self, give_back: impl Fn() + Send + Sync + 'static) {
+        self.native.set_on_miss(give_back);
+    }
+
     /// To be called when somebody begins or ends to listen.
     pub(crate) fn choose_way(&self) {
         self.native.choose_way();

@@ -139,6 +139,12 @@ impl CachingAllocator {
         self.choose_way();
     }
 
+    /// Has this called whenever a request finds nothing cached, before the driver is asked for more: it gives memory back that
+    /// is only held for others. Nothing, if something is called already.
+    pub(crate) fn set_on_miss(&self, give_back: impl Fn() + Send + Sync + 'static) {
+        self.shared.on_miss.set(give_back);
+    }
+
     /// Decides whether requests take the long way; to be called when somebody begins or ends to listen.
     pub(crate) fn choose_way(&self) {
         let deciding = lock(&self.deciding);

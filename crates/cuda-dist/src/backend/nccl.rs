@@ -32,6 +32,11 @@ const FIRST_COMMUNICATOR: &str = "0";
 
 pub(crate) const NAME: &str = "nccl";
 
+/// NCCL's version as a text, empty where there is none.
+pub(crate) fn version_text() -> String {
+    nccl::version().map_or_else(|_| String::new(), |(major, minor, patch)| format!("{major}.{minor}.{patch}"))
+}
+
 #[derive(Debug)]
 pub(crate) struct NcclBackend {
     shared: Arc<Shared>,

@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use aten_cuda::{DType, Tensor};
 
+use super::recorder::Tensors;
 use super::work::Shared;
-use super::{ProcessGroup, Work};
+use super::{ProcessGroup, State, Work};
 use crate::backend::{Operands, Pending};
 use crate::call::{Call, Operation};
 use crate::error::{Error, Result};
@@ -31,14 +32,20 @@ impl ProcessGroup {
         }
         let mut state = self.inner.state();
         call.sequence = state.called + 1;
-        let pending = self.inner.backend.begin(&call, operands)?;
+        let pending = self.inner.backend.begin(&call, operands.clone())?;
         state.called += 1;
         state.last = Some(call.clone());
-        let number = state.recorder.begin(&call);
+        let number = self.record(&state, &call, &operands);
         let shared = Arc::new(self.shared(call, number, pending));
         state.under_way.push_back(Arc::clone(&shared));
         drop(state);
         Ok(self.hand_out(shared))
+    }
+
+    /// Has the flight recorder note a call that has just been counted; its number there.
+    pub(super) fn record(&self, state: &State, call: &Call, Operands { inputs, outputs }: &Operands) -> u64 {
+        let counts = [state.called, state.messages_called];
+        self.inner.recorder.begin(self.inner.member, call, counts, Tensors { inputs, outputs })
     }
 
     pub(super) fn check_given_up(&self) -> Result<()> {

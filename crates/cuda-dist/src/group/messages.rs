@@ -7,7 +7,7 @@ use std::sync::Arc;
 use aten_cuda::Tensor;
 
 use super::{ProcessGroup, Work};
-use crate::backend::Message;
+use crate::backend::{Message, Operands};
 use crate::call::{Call, Operation};
 use crate::error::{Error, Result};
 
@@ -161,12 +161,12 @@ impl ProcessGroup {
         for (message, number) in begun.iter_mut().zip(state.messages_called + 1..) {
             message.call.sequence = number;
         }
-        let calls: Vec<Call> = begun.iter().map(|message| message.call.clone()).collect();
-        let pending = self.inner.backend.exchange(begun)?;
-        state.messages_called += calls.len() as u64;
-        let mut works = Vec::with_capacity(calls.len());
-        for (call, pending) in calls.into_iter().zip(pending) {
-            let number = state.recorder.begin(&call);
+        let pending = self.inner.backend.exchange(begun.clone())?;
+        let mut works = Vec::with_capacity(begun.len());
+        for (Message { call, tensor }, pending) in begun.into_iter().zip(pending) {
+            state.messages_called += 1;
+            let operands = Operands { inputs: vec![tensor.clone()], outputs: vec![tensor] };
+            let number = self.record(&state, &call, &operands);
             let shared = Arc::new(self.shared(call, number, pending));
             state.messages.push(Arc::clone(&shared));
             works.push(shared);

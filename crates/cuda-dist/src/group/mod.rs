@@ -13,6 +13,7 @@ mod watchdog;
 mod work;
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -32,7 +33,7 @@ use crate::store::Store;
 use crate::store::table::number;
 use crate::store::tcp::TcpStoreServer;
 pub use messages::P2POp;
-use recorder::{Owner, Recorder};
+use recorder::{Member, Recorder};
 pub use subgroups::GroupOptions;
 pub use work::Work;
 
@@ -128,6 +129,10 @@ struct Inner {
     settings: Settings,
     backend: Box<dyn Backend>,
     state: Mutex<State>,
+    /// That of the first group, which those that are made from it share.
+    recorder: Arc<Recorder>,
+    /// Which of the recorder's groups this is.
+    member: usize,
     given_up: OnceLock<Error>,
     is_destroyed: AtomicBool,
     /// Where the watch-dog rests.
@@ -148,7 +153,6 @@ struct State {
     messages_called: u64,
     /// Messages, in the order of their calls; they end in any.
     messages: Vec<Arc<work::Shared>>,
-    recorder: Recorder,
 }
 
 impl Inner {
@@ -189,17 +193,10 @@ impl Inner {
         }
     }
 
-    fn flight_record(&self) -> String {
-        let backend = self.backend.name();
-        let owner = Owner { rank: self.rank, size: self.size, name: &self.name, backend, timeout: self.timeout };
-        self.state().recorder.to_json(&owner)
-    }
-
-    /// Writes the flight recorder into its file.
+    /// Writes the flight recorder into the file of this rank.
     fn dump(&self) {
-        let of_group = if self.name == FIRST_GROUP { String::new() } else { format!("_group_{}", self.name) };
-        let path = format!("{}{}{of_group}", self.settings.debug_info_file, self.ranks[self.rank]);
-        match std::fs::write(&path, self.flight_record()) {
+        let path = format!("{}{}", self.settings.debug_info_file, self.ranks[self.rank]);
+        match self.recorder.write(Path::new(&path)) {
             Ok(()) => tracing::info!(path, "the flight recorder is written"),
             Err(error) => tracing::warn!(path, %error, "the flight recorder cannot be written"),
         }
@@ -250,7 +247,8 @@ impl ProcessGroup {
             return Err(Error::Argument(format!("rank {rank} of {size}: ranks count from 0")));
         }
         let settings = options.settings.clone().map_or_else(Settings::from_env, Ok)?;
-        Self::build(store, (rank, (0..size).collect()), options, settings)
+        let recorder = Arc::new(Recorder::new(settings.trace_buffer_size));
+        Self::build(store, (rank, (0..size).collect()), options, settings, recorder)
     }
 
     /// Makes a group of ranks that have these numbers in the first group.
@@ -259,6 +257,7 @@ impl ProcessGroup {
         (rank, ranks): (usize, Vec<usize>),
         options: &InitOptions,
         settings: Settings,
+        recorder: Arc<Recorder>,
     ) -> Result<Self> {
         let size = ranks.len();
         let backend: Box<dyn Backend> = match options.backend {
@@ -269,7 +268,13 @@ impl ProcessGroup {
                 Box::new(NcclBackend::join(store, (rank, size), device, options.timeout, &settings)?)
             }
         };
-        let recorder = Recorder::new(settings.trace_buffer_size);
+        let member = recorder.join(Member {
+            name: options.name.clone(),
+            ranks: ranks.clone(),
+            rank,
+            backend: backend.name(),
+            timeout: options.timeout,
+        });
         let inner = Arc::new(Inner {
             rank,
             size,
@@ -278,7 +283,9 @@ impl ProcessGroup {
             timeout: options.timeout,
             settings,
             backend,
-            state: Mutex::new(State { recorder, ..State::default() }),
+            state: Mutex::default(),
+            recorder,
+            member,
             given_up: OnceLock::new(),
             is_destroyed: AtomicBool::new(false),
             resting: Mutex::default(),
@@ -330,8 +337,9 @@ impl ProcessGroup {
         self.inner.backend.device()
     }
 
-    /// What this rank called last, and how far that came, as JSON with the names of torch's dumps: the flight recorder, which
-    /// keeps as many calls as `TORCH_NCCL_TRACE_BUFFER_SIZE` says.
+    /// What this rank called last, and how far that came, as JSON: the flight recorder (torch's `_dump_nccl_trace_json`),
+    /// which keeps as many calls as `TORCH_NCCL_TRACE_BUFFER_SIZE` says. It is that of the first group and of all that were
+    /// made from it.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -342,9 +350,27 @@ impl ProcessGroup {
     /// assert!(group.flight_record().contains("\"profiling_name\":\"store:barrier\""));
     /// # Ok::<(), cuda_dist::Error>(())
     /// ```
+    #[doc(alias = "_dump_nccl_trace_json")]
     #[must_use]
     pub fn flight_record(&self) -> String {
-        self.inner.flight_record()
+        self.inner.recorder.to_json()
+    }
+
+    /// The same as the pickle that is written when a group is given up, where `TORCH_NCCL_DUMP_ON_TIMEOUT` says so: torch's
+    /// `_dump_nccl_trace`. In a file named by the rank it is what `torchfrtrace` reads.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use cuda_dist::{HashStore, InitOptions, ProcessGroup};
+    ///
+    /// let group = ProcessGroup::with_store(std::sync::Arc::new(HashStore::new()), 0, 1, &InitOptions::default())?;
+    /// assert_eq!(group.flight_record_pickle()[..2], [0x80, 2], "the second protocol");
+    /// # Ok::<(), cuda_dist::Error>(())
+    /// ```
+    #[doc(alias = "_dump_nccl_trace")]
+    #[must_use]
+    pub fn flight_record_pickle(&self) -> Vec<u8> {
+        self.inner.recorder.to_pickle()
     }
 
     /// Waits until every rank is here, on the host and past the backend, and names those that are not: torch's

@@ -1,19 +1,55 @@
-//! The flight recorder: what this rank called last, and how far it came (torch's `TORCH_NCCL_TRACE_BUFFER_SIZE`).
+//! The flight recorder: what this rank called last, in all its groups, and how far it came (torch's
+//! `TORCH_NCCL_TRACE_BUFFER_SIZE`).
 //!
-//! Written as JSON with the names that torch's own dump has as JSON, so that what reads those finds its way.
+//! Written as torch writes it, by names that its analyser (`torchfrtrace`) knows: as a pickle, and as JSON. A call has two
+//! names more, `call` in words and `failure` where it failed. There are no stacks.
 //!
-//! Invariant: as many calls are kept as was asked for, the newest.
+//! Invariants: as many calls are kept as was asked for, the newest. No other lock is taken while the recorder's is held.
+
+mod written;
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
 use std::time::{Duration, SystemTime};
 
-use crate::call::Call;
+use aten_cuda::{DType, Tensor};
 
-/// The last calls of a group.
+use crate::call::{Call, Operation};
+
+/// A group that a rank is in.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) name: String,
+    /// The ranks of the members in the first group.
+    pub(super) ranks: Vec<usize>,
+    /// The rank in this group.
+    pub(super) rank: usize,
+    pub(super) backend: &'static str,
+    pub(super) timeout: Duration,
+}
+
+/// What a call does it with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tensors<'a> {
+    pub(super) inputs: &'a [Tensor],
+    pub(super) outputs: &'a [Tensor],
+}
+
+/// The last calls of a rank.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     limit: usize,
+    log: Mutex<Log>,
+    /// Held while a file is written.
+    writing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    members: Vec<Member>,
     /// How many calls there were.
     count: u64,
     entries: VecDeque<Entry>,
@@ -21,45 +57,69 @@ pub(super) struct Recorder {
 
 #[derive(Debug)]
 struct Entry {
+    /// Which of the groups.
+    member: usize,
     call: Call,
+    /// How many collectives and messages of the group there were then, with this one.
+    counts: [u64; 2],
+    inputs: Shapes,
+    outputs: Shapes,
+    thread: Thread,
     created: SystemTime,
     completed: Option<SystemTime>,
     took: Option<Duration>,
     failure: Option<String>,
 }
 
-/// Whose calls they are.
-pub(super) struct Owner<'a> {
-    pub(super) rank: usize,
-    pub(super) size: usize,
-    pub(super) name: &'a str,
-    pub(super) backend: &'a str,
-    pub(super) timeout: Duration,
-}
+/// Sizes and dtypes of tensors.
+type Shapes = Vec<(Vec<i64>, DType)>;
 
 impl Recorder {
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, ..Self::default() }
     }
 
-    /// A call begins. Its number among all of the group.
-    pub(super) fn begin(&mut self, call: &Call) -> u64 {
-        self.count += 1;
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more group; its number here.
+    pub(super) fn join(&self, member: Member) -> usize {
+        let mut log = self.log();
+        log.members.push(member);
+        log.members.len() - 1
+    }
+
+    /// A call of a group begins, which has called so many collectives and messages with it. Its number among all.
+    pub(super) fn begin(&self, member: usize, call: &Call, counts: [u64; 2], tensors: Tensors<'_>) -> u64 {
+        let mut log = self.log();
+        log.count += 1;
         if self.limit > 0 {
-            if self.entries.len() >= self.limit {
-                self.entries.pop_front();
+            if log.entries.len() >= self.limit {
+                log.entries.pop_front();
             }
-            let (call, created) = (call.clone(), SystemTime::now());
-            self.entries.push_back(Entry { call, created, completed: None, took: None, failure: None });
+            log.entries.push_back(Entry {
+                member,
+                call: call.clone(),
+                counts,
+                inputs: shapes_of(tensors.inputs, call.operation == Operation::ReduceScatterList),
+                outputs: shapes_of(tensors.outputs, call.operation == Operation::AllGatherList),
+                thread: thread::current(),
+                created: SystemTime::now(),
+                completed: None,
+                took: None,
+                failure: None,
+            });
         }
-        self.count
+        log.count
     }
 
     /// A call has ended.
-    pub(super) fn end(&mut self, number: u64, took: Option<Duration>, failure: Option<String>) {
-        let first = self.count + 1 - self.entries.len() as u64;
+    pub(super) fn end(&self, number: u64, took: Option<Duration>, failure: Option<String>) {
+        let mut log = self.log();
+        let first = log.count + 1 - log.entries.len() as u64;
         let place = number.checked_sub(first).and_then(|place| usize::try_from(place).ok());
-        if let Some(entry) = place.and_then(|place| self.entries.get_mut(place)) {
+        if let Some(entry) = place.and_then(|place| log.entries.get_mut(place)) {
             entry.took = took;
             match failure {
                 Some(failure) => entry.failure = Some(failure),
@@ -69,109 +129,107 @@ impl Recorder {
     }
 
     /// All calls that are kept, the oldest first, as JSON.
-    pub(super) fn to_json(&self, owner: &Owner<'_>) -> String {
-        let Owner { rank, size, name, backend, .. } = owner;
-        let first = self.count - self.entries.len() as u64;
-        let entries: Vec<String> =
-            self.entries.iter().zip(first..).map(|(entry, number)| entry.to_json(number, owner)).collect();
-        let last = |is_counted: &dyn Fn(&Entry) -> bool| {
-            let found = self.entries.iter().rev().find(|entry| !entry.call.operation.is_message() && is_counted(entry));
-            found.map_or(-1, |entry| entry.call.sequence.cast_signed())
-        };
-        let (begun, ended) = (last(&|_| true), last(&|entry| entry.completed.is_some()));
-        format!(
-            "{{\"version\":\"2.9\",\"rank\":{rank},\"world_size\":{size},\
-             \"pg_config\":{{{name}:{{\"name\":{name},\"backend\":{backend}}}}},\
-             \"pg_status\":{{{name}:{{\"last_enqueued_collective\":{begun},\"last_completed_collective\":{ended}}}}},\
-             \"entries\":[{}]}}\n",
-            entries.join(","),
-            name = quoted(name),
-            backend = quoted(backend),
-        )
+    pub(super) fn to_json(&self) -> String {
+        written::json(&self.log())
+    }
+
+    /// The same as a pickle.
+    pub(super) fn to_pickle(&self) -> Vec<u8> {
+        written::pickle(&self.log())
+    }
+
+    /// Writes the pickle into a file. Groups that are given up at the same time write one after another.
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::write(path, self.to_pickle())
     }
 }
 
-impl Entry {
-    fn to_json(&self, number: u64, owner: &Owner<'_>) -> String {
-        let call = &self.call;
-        let is_message = call.operation.is_message();
-        let state = if self.completed.is_some() { "completed" } else { "scheduled" };
-        let (collective, message) = if is_message { (0, call.sequence) } else { (call.sequence, 0) };
-        let name = format!("{}:{}", owner.backend, call.operation);
-        let dtypes: Vec<String> = call.dtype.iter().map(|dtype| quoted(dtype)).collect();
-        let sizes = if call.dtype.is_some() { format!("{:?}", call.sizes) } else { String::new() };
-        let mut text = format!(
-            "{{\"record_id\":{number},\"collective_seq_id\":{collective},\"p2p_seq_id\":{message},\"op_id\":{},\
-             \"process_group\":[{},\"\"],\"profiling_name\":{},\"call\":{},\"is_p2p\":{is_message},\
-             \"input_sizes\":[{sizes}],\"input_dtypes\":[{}],\"state\":\"{state}\",\"time_created_ns\":{},\
-             \"timeout_ms\":{},\"retired\":{}",
-            number + 1,
-            quoted(owner.name),
-            quoted(&name),
-            quoted(&call.to_string()),
-            dtypes.join(","),
-            nanoseconds(self.created),
-            owner.timeout.as_millis(),
-            self.completed.is_some() || self.failure.is_some(),
-        );
-        let mut field = |name: &str, value: Option<String>| {
-            if let Some(value) = value {
-                let _ = write!(text, ",\"{name}\":{value}");
-            }
-        };
-        field("time_discovered_completed_ns", self.completed.map(|time| nanoseconds(time).to_string()));
-        field("duration_ms", self.took.map(|took| format!("{:.6}", took.as_secs_f64() * 1e3)));
-        field("failure", self.failure.as_deref().map(quoted));
-        text.push('}');
-        text
-    }
-}
-
-fn nanoseconds(time: SystemTime) -> u128 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos()
-}
-
-/// A text as JSON has it.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            character if character.is_control() => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(character));
-            }
-            character => quoted.push(character),
+/// The sizes and dtypes of tensors; of a list that is brought together, those of the whole.
+fn shapes_of(tensors: &[Tensor], is_whole: bool) -> Shapes {
+    let shape = |tensor: &Tensor| (tensor.sizes().to_vec(), tensor.dtype());
+    match tensors.first() {
+        Some(first) if is_whole => {
+            let sizes = [tensors.len().cast_signed() as i64].into_iter().chain(first.sizes().iter().copied());
+            vec![(sizes.collect(), first.dtype())]
         }
+        _ => tensors.iter().map(shape).collect(),
     }
-    quoted.push('"');
-    quoted
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{Owner, Recorder, quoted};
+    use aten_cuda::{DType, Tensor};
+
+    use super::{Member, Recorder, Tensors};
     use crate::call::{Call, Operation};
+
+    const NONE: Tensors<'static> = Tensors { inputs: &[], outputs: &[] };
+
+    fn member(name: &str, backend: &'static str) -> Member {
+        Member { name: name.to_owned(), ranks: vec![0, 3], rank: 1, backend, timeout: Duration::from_secs(1) }
+    }
 
     #[test]
     fn the_newest_calls_are_kept_and_end_where_they_are() {
-        let mut recorder = Recorder::new(2);
-        let numbers: Vec<u64> =
-            (1..=3).map(|sequence| recorder.begin(&Call { sequence, ..Call::new(Operation::Barrier) })).collect();
+        let recorder = Recorder::new(2);
+        assert_eq!([recorder.join(member("0", "store")), recorder.join(member("1", "nccl"))], [0, 1]);
+        let barrier = Call::new(Operation::Barrier);
+        let numbers: Vec<u64> = (1..=3).map(|sequence| recorder.begin(0, &barrier, [sequence, 0], NONE)).collect();
         assert_eq!(numbers, [1, 2, 3]);
         // The first is forgotten already.
         recorder.end(1, None, None);
         recorder.end(2, Some(Duration::from_millis(3)), None);
         recorder.end(3, None, Some("it \"failed\"\n".to_owned()));
-        let owner = Owner { rank: 1, size: 2, name: "0", backend: "store", timeout: Duration::from_secs(1) };
-        let text = recorder.to_json(&owner);
+        let text = recorder.to_json();
         assert_eq!(text.matches("\"record_id\"").count(), 2);
-        assert!(text.contains("\"record_id\":1,\"collective_seq_id\":2"), "{text}");
-        assert!(text.contains("\"duration_ms\":3.000000"), "{text}");
-        assert!(text.contains("\"failure\":\"it \\\"failed\\\"\\u000a\""), "{text}");
-        assert!(text.contains("\"last_enqueued_collective\":3,\"last_completed_collective\":2"), "{text}");
-        assert_eq!(Recorder::new(0).begin(&Call::new(Operation::Barrier)), 1);
-        assert_eq!(quoted("a\\b"), "\"a\\\\b\"");
+        for part in [
+            "\"record_id\":1,",
+            "\"duration_ms\":3.0",
+            "\"failure\":\"it \\\"failed\\\"\\u000a\"",
+            "\"pg_status\":{\"0\":{\"last_completed_collective\":\"2\",\"last_enqueued_collective\":\"3\",\"last_started_collective\":\"2\"}",
+            "\"1\":{\"last_completed_collective\":\"-1\",\"last_enqueued_collective\":\"-1\",\"last_started_collective\":\"-1\"}",
+            "\"pg_config\":{\"0\":{\"desc\":\"default_pg\",\"name\":\"0\",\"ranks\":\"[0, 3]\"},\"1\":{\"desc\":\"undefined\"",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let silent = Recorder::new(0);
+        silent.join(member("0", "store"));
+        assert_eq!(silent.begin(0, &barrier, [1, 0], NONE), 1);
+        assert!(silent.to_json().contains("\"entries\":[]"));
+    }
+
+    #[test]
+    fn calls_have_the_names_and_sizes_that_torch_gives_them() {
+        let recorder = Recorder::new(9);
+        recorder.join(member("0", "nccl"));
+        let part = Tensor::zeros(&[2, 5], DType::BF16, "cpu").unwrap();
+        let list = [part.clone(), part.clone()];
+        let entry = |call: Call, inputs: &[Tensor], outputs: &[Tensor]| {
+            recorder.begin(0, &call, [4, 7], Tensors { inputs, outputs });
+            let text = recorder.to_json();
+            text[text.rfind("{\"call\"").unwrap()..].to_owned()
+        };
+        let one = std::slice::from_ref(&part);
+        let send = entry(Call::new(Operation::Send).between(Some(0), 0), one, one);
+        for part in
+            ["\"nccl:send 1->0\"", "\"collective_seq_id\":4", "\"p2p_seq_id\":7", "\"op_id\":11", "\"is_p2p\":true"]
+        {
+            assert!(send.contains(part), "{part}: {send}");
+        }
+        assert!(entry(Call::new(Operation::Recv).between(Some(0), 0), one, one).contains("\"nccl:recv 1<-0\""));
+        let gathered = entry(Call::new(Operation::AllGatherList), one, &list);
+        for part in ["\"nccl:all_gather\"", "\"output_sizes\":[[2,2,5]]", "\"input_sizes\":[[2,5]]", "[\"BFloat16\"]"] {
+            assert!(gathered.contains(part), "{part}: {gathered}");
+        }
+        let barrier = entry(Call::new(Operation::Barrier), &[], &[]);
+        for part in ["\"nccl:all_reduce_barrier\"", "\"input_sizes\":[[1]]", "\"output_dtypes\":[\"Float\"]"] {
+            assert!(barrier.contains(part), "{part}: {barrier}");
+        }
+        assert!(entry(Call::new(Operation::ReduceScatterList), &list, one).contains("\"input_sizes\":[[2,2,5]]"));
+        assert!(entry(Call::new(Operation::AllGather), one, one).contains("\"nccl:_all_gather_base\""));
     }
 }

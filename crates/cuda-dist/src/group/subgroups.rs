@@ -95,7 +95,7 @@ impl ProcessGroup {
             ..InitOptions::default()
         };
         let global = ranks.iter().map(|rank| inner.ranks[*rank]).collect();
-        Self::build(store, (own, global), &init, inner.settings.clone())
+        Self::build(store, (own, global), &init, inner.settings.clone(), Arc::clone(&inner.recorder))
     }
 
     /// The ranks that the members have in the first group (`torch.distributed.get_process_group_ranks`).

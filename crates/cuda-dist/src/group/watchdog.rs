@@ -115,7 +115,7 @@ impl Watchdog {
         let mut failed = None;
         let mut guard = self.inner.state();
         let state = &mut *guard;
-        let recorder = &mut state.recorder;
+        let recorder = &self.inner.recorder;
         let mut has_ended = |work: &Shared| {
             let outcome = work.outcome(Duration::ZERO)?;
             let failure = outcome.as_ref().err().map(ToString::to_string);

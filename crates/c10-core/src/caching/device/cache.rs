@@ -13,6 +13,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::ids::PoolId;
 use crate::caching::block::{Claim, Index};
 use crate::caching::device::all_shards::Figures;
+use crate::caching::device::on_miss::OnMiss;
 use crate::caching::pools::Pending;
 use crate::caching::remote::{Pages, RemoteFreeFlags, ShardId};
 use crate::caching::shard::{Key, Locked, Shard, StreamTable, signed};
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     made: AtomicU32,
     /// Captures of graphs under way, on any device.
     captures: AtomicUsize,
+    pub(crate) on_miss: OnMiss,
 }
 
 type ShardBatch = OnceLock<Box<[OnceLock<Arc<Shard>>; SHARDS_OF_BATCH]>>;
@@ -58,6 +60,7 @@ impl Shared {
             shards: Box::new([const { OnceLock::new() }; SHARD_BATCHES]),
             made: AtomicU32::new(0),
             captures: AtomicUsize::new(0),
+            on_miss: OnMiss::default(),
         }
     }
 

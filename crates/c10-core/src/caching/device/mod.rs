@@ -2,7 +2,7 @@
 //!
 //! Reading order: `cache` ([`DeviceCache`] and what devices share), `hit`, `free`, `cross_stream` (blocks that other
 //! streams use), `planned` (requests that a plan serves), `all_shards` (figures, peaks and what is done under all locks), `leases` (room below a peak that passes
-//! from one shard to another).
+//! from one shard to another), `on_miss` (who is asked to give memory back).
 //!
 //! **Invariant:** the driver is called with the lock of `pending` held at most, never with a shard's.
 
@@ -12,6 +12,7 @@ mod cross_stream;
 mod free;
 mod hit;
 mod leases;
+mod on_miss;
 mod planned;
 
 pub(crate) use all_shards::{AllShards, count_segment};

@@ -195,18 +195,28 @@ impl DeviceAllocator {
     pub(crate) fn serve<D: Driver>(&self, driver: &D, request: &Request, searched: bool) -> Result<u64> {
         self.refuse_source()?;
         let _working = self.begin_work()?;
+        let (mut growth, mut plan, mut found) = self.search(request, !searched);
+        if found.is_none()
+            && let Some(give_back) = self.cache.shared.on_miss.get()
+        {
+            // What is given back takes locks of its own. Pools may come and go meanwhile.
+            drop(growth);
+            give_back();
+            (growth, plan, found) = self.search(request, false);
+        }
+        found.map_or_else(|| self.take_new(driver, growth, request, &plan), Ok)
+    }
+
+    /// Decides about a request, and looks whether another thread has given something back since the cache was searched; a
+    /// search is counted once.
+    fn search(&self, request: &Request, counts: bool) -> (MutexGuard<'_, Growth>, Plan, Option<u64>) {
         let mut growth = lock(&self.growth);
         let plan = growth.plan(&self.cache, request);
         if let (Some(_), Some(owner)) = (request.capture, growth.pools.get(plan.pool).owner) {
             growth.note_known(owner);
         }
-        // Another thread may have given something back since the search; a search is counted once.
-        if let Some(address) =
-            self.cache.hit_under_all_locks(&plan.shard, request.asked, !searched, Some(plan.expandable))
-        {
-            return Ok(address);
-        }
-        self.take_new(driver, growth, request, &plan)
+        let found = self.cache.hit_under_all_locks(&plan.shard, request.asked, counts, Some(plan.expandable));
+        (growth, plan, found)
     }
 
     /// New memory; if there is none, what can be had by giving up more and more of what is cached.

@@ -5,7 +5,7 @@
 //! needs them, and closed when the program collects and nothing is shared any more.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -131,14 +131,29 @@ impl Sendings {
     pub(crate) fn collect(&self, api: &Api, deferred: &DeferredDestroy) -> bool {
         let released: Vec<Sent> = self.list().extract_if(.., |sent| sent.slot.is_released()).collect();
         let any = !released.is_empty();
+        self.drop_all(api, deferred, released);
+        self.warn_of_limbo();
+        any
+    }
+
+    /// As [`Self::collect`], of memory in limbo alone: what this process still uses would not become free.
+    pub(crate) fn collect_limbo(&self, api: &Api, deferred: &DeferredDestroy) {
+        let mut list = self.list();
+        let limbo = in_limbo(&list);
+        let is_over = |sent: &mut Sent| limbo.contains(&address_of(sent)) && sent.slot.is_released();
+        let released: Vec<Sent> = list.extract_if(.., is_over).collect();
+        drop(list);
+        self.drop_all(api, deferred, released);
+    }
+
+    fn drop_all(&self, api: &Api, deferred: &DeferredDestroy, released: Vec<Sent>) {
         for sent in released {
             self.withdraw_offer(&sent);
             if let Some(event) = sent.event {
+                // What fails is tried again later.
                 let _ = deferred.destroy(api, DriverObject::Event(event));
             }
         }
-        self.warn_of_limbo();
-        any
     }
 
     /// Closes the file and the socket, where nothing is shared any more.
@@ -165,14 +180,9 @@ impl Sendings {
         if list.len() <= WARN_AFTER || self.has_warned.load(Ordering::Relaxed) {
             return;
         }
-        let mut sharings: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-        for sent in &*list {
-            let holders = Arc::strong_count(&sent.memory);
-            sharings.entry(Arc::as_ptr(&sent.memory).addr()).or_insert((0, holders)).0 += 1;
-        }
+        let limbo = in_limbo(&list).len();
         drop(list);
-        let in_limbo = sharings.values().filter(|(sharings, holders)| sharings == holders).count();
-        if in_limbo > WARN_AFTER && !self.has_warned.swap(true, Ordering::Relaxed) {
+        if limbo > WARN_AFTER && !self.has_warned.swap(true, Ordering::Relaxed) {
             warning!(
                 "Producer process tried to deallocate over {WARN_AFTER} memory blocks referred by consumer processes. Deallocation might be significantly slowed down. Receivers have to drop what they were sent, or the sender to withdraw it."
             );
@@ -199,4 +209,18 @@ impl Sendings {
 /// Whether both are the same memory.
 fn is_same(one: &Arc<dyn Any + Send + Sync>, other: &Arc<dyn Any + Send + Sync>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
+fn address_of(sent: &Sent) -> usize {
+    Arc::as_ptr(&sent.memory).addr()
+}
+
+/// The memory that this process keeps for others alone.
+fn in_limbo(list: &[Sent]) -> BTreeSet<usize> {
+    let mut sharings: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for sent in list {
+        let holders = Arc::strong_count(&sent.memory);
+        sharings.entry(address_of(sent)).or_insert((0, holders)).0 += 1;
+    }
+    sharings.into_iter().filter(|(_, (sharings, holders))| sharings == holders).map(|(address, _)| address).collect()
 }
