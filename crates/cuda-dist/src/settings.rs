@@ -13,6 +13,7 @@
 //! | `TORCH_NCCL_NAN_CHECK` | what a rank gives is looked at before it goes, and a NaN is an error; the host waits for that | 0 |
 //! | `TORCH_NCCL_ENABLE_TIMING` | `Work::duration` says how long a collective took | 0 |
 //! | `TORCH_NCCL_HIGH_PRIORITY` | the group's stream has the priority -1 | 0 |
+//! | `TORCH_NCCL_USE_COMM_NONBLOCKING` | 0: calls go straight to NCCL and wait there while it connects ranks, where every rank is ours and says so; quicker for small tensors | 1 (torch: 0) |
 //! | `TORCH_NCCL_NONBLOCKING_TIMEOUT` | seconds in which NCCL's ranks come together and a call is queued | the group's time |
 //! | `TORCH_FR_BUFFER_SIZE`, `TORCH_NCCL_TRACE_BUFFER_SIZE` | how many calls the flight recorder keeps | 2000 |
 //! | `TORCH_NCCL_DUMP_ON_TIMEOUT` | the recorder is written to a file when the group is given up, as a pickle that `torchfrtrace` reads | 0 (torch: 1) |
@@ -22,8 +23,7 @@
 //!
 //! | variable | why |
 //! |---|---|
-//! | `TORCH_NCCL_ENABLE_MONITORING`, `TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC` | they guard torch's watch-dog against calls that hang; this one makes none: communicators do not block, and events are asked and not waited for |
-//! | `TORCH_NCCL_USE_COMM_NONBLOCKING` | communicators never block |
+//! | `TORCH_NCCL_ENABLE_MONITORING`, `TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC` | they guard torch's watch-dog against calls that hang; this one makes none: it asks events and does not wait for them |
 //! | `TORCH_NCCL_AVOID_RECORD_STREAMS` | each operation marks the memory that its stream uses, and nothing is held longer |
 //! | `TORCH_NCCL_CUDA_EVENT_CACHE` | events always come from a pool |
 //! | `TORCH_NCCL_RETHROW_CUDA_ERRORS` | an error of the driver is always that of the work |
@@ -89,6 +89,9 @@ pub struct Settings {
     pub enable_timing: bool,
     /// `TORCH_NCCL_HIGH_PRIORITY`: NCCL's work goes before other work of the device.
     pub high_priority: bool,
+    /// `TORCH_NCCL_USE_COMM_NONBLOCKING`, the other way round: calls go straight to NCCL ([`aten_cuda::nccl::Calls::Direct`]).
+    /// All ranks have to say so; with a rank of PyTorch among them none does.
+    pub direct_calls: bool,
     /// `TORCH_NCCL_NONBLOCKING_TIMEOUT`: how long NCCL's ranks may take to come together; the group's time where not said.
     pub nonblocking_timeout: Option<Duration>,
     /// `TORCH_NCCL_TRACE_BUFFER_SIZE`: how many calls the flight recorder keeps; 0 turns it off.
@@ -111,6 +114,7 @@ impl Default for Settings {
             nan_check: false,
             enable_timing: false,
             high_priority: false,
+            direct_calls: false,
             nonblocking_timeout: None,
             trace_buffer_size: 2000,
             dump_on_timeout: false,
@@ -132,10 +136,9 @@ enum Kind {
     Text,
 }
 
-const WITHOUT_EFFECT: [(&str, Kind); 14] = [
+const WITHOUT_EFFECT: [(&str, Kind); 13] = [
     ("TORCH_NCCL_ENABLE_MONITORING", Kind::Flag),
     ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", Kind::Number),
-    ("TORCH_NCCL_USE_COMM_NONBLOCKING", Kind::Flag),
     ("TORCH_NCCL_AVOID_RECORD_STREAMS", Kind::Flag),
     ("TORCH_NCCL_CUDA_EVENT_CACHE", Kind::Flag),
     ("TORCH_NCCL_RETHROW_CUDA_ERRORS", Kind::Flag),
@@ -229,6 +232,7 @@ impl Settings {
             nan_check: read.flag(&["TORCH_NCCL_NAN_CHECK"], default.nan_check)?,
             enable_timing: read.flag(&["TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING"], default.enable_timing)?,
             high_priority: read.flag(&["TORCH_NCCL_HIGH_PRIORITY"], default.high_priority)?,
+            direct_calls: !read.flag(&["TORCH_NCCL_USE_COMM_NONBLOCKING"], !default.direct_calls)?,
             nonblocking_timeout: seconds.map(Duration::from_secs),
             trace_buffer_size: recorded
                 .map_or(default.trace_buffer_size, |count| usize::try_from(count).unwrap_or(usize::MAX)),
@@ -259,6 +263,7 @@ mod tests {
         assert!(with("TORCH_NCCL_NAN_CHECK", "1").unwrap().nan_check);
         assert!(with("TORCH_NCCL_ENABLE_TIMING", "1").unwrap().enable_timing);
         assert!(with("TORCH_NCCL_HIGH_PRIORITY", "1").unwrap().high_priority);
+        assert!(with("TORCH_NCCL_USE_COMM_NONBLOCKING", "0").unwrap().direct_calls);
         assert!(with("TORCH_NCCL_DUMP_ON_TIMEOUT", "1").unwrap().dump_on_timeout);
         assert_eq!(with("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "7").unwrap().report_time.as_millis(), 7);
         assert_eq!(with("TORCH_NCCL_NONBLOCKING_TIMEOUT", "7").unwrap().nonblocking_timeout.unwrap().as_secs(), 7);

@@ -4,7 +4,7 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,9 +36,21 @@ fn meet(group: &ProcessGroup) {
 
 /// Runs each rank on a thread of its own, and a device; what they found.
 fn ranks<T: Send>(size: usize, timeout: Duration, rank: impl Fn(ProcessGroup) -> T + Sync) -> Vec<T> {
-    machine();
-    let store = HashStore::new();
     let settings = Settings { beat: Duration::from_millis(20), ..Settings::default() };
+    ranks_with(&settings, size, timeout, rank)
+}
+
+fn ranks_with<T: Send>(
+    settings: &Settings,
+    size: usize,
+    timeout: Duration,
+    rank: impl Fn(ProcessGroup) -> T + Sync,
+) -> Vec<T> {
+    machine();
+    // Two groups at once would wait for each other on the default streams of the devices, which they share.
+    static ONE_GROUP: Mutex<()> = Mutex::new(());
+    let _alone = ONE_GROUP.lock().unwrap_or_else(PoisonError::into_inner);
+    let store = HashStore::new();
     thread::scope(|scope| {
         let start = |number: usize| {
             let part = PrefixStore::new("0/", Arc::new(PrefixStore::new("default_pg", Arc::new(store.clone()))));
@@ -96,6 +108,13 @@ fn devices_compute_together_in_the_order_of_streams() {
 fn random_programs_agree_with_plain_loops() {
     for size in support::SIZES {
         ranks(size, Duration::from_secs(60), |group| {
+            support::run_programs(&group);
+            meet(&group);
+        });
+    }
+    // Not beside the others: ranks of two groups would wait for each other on the devices' default streams.
+    for size in [2, 4] {
+        ranks_with(&direct(), size, Duration::from_secs(60), |group| {
             support::run_programs(&group);
             meet(&group);
         });
@@ -250,6 +269,27 @@ fn tensors_of_other_devices_are_refused() {
         let host = Tensor::from_slice(&[1.0_f32], &[1]).unwrap();
         assert!(matches!(group.broadcast(&host, 0), Err(Error::Unsupported { backend: "nccl", .. })));
         meet(&group);
+    });
+}
+
+fn direct() -> Settings {
+    Settings { beat: Duration::from_millis(20), direct_calls: true, ..Settings::default() }
+}
+
+#[test]
+fn direct_calls_end_with_a_rank_that_is_missing() {
+    ranks_with(&direct(), 2, Duration::from_millis(1500), |group| {
+        let tensor = on(group.rank(), &[1.0; 4]);
+        group.all_reduce(&tensor, ReduceOp::Sum).unwrap().wait().unwrap();
+        meet(&group);
+        if group.rank() == 0 {
+            let work = group.all_reduce(&tensor, ReduceOp::Sum).unwrap();
+            let error = work.wait_timeout(Duration::from_secs(60)).unwrap_err();
+            assert!(matches!(&error, Error::Timeout(report) if report.missing() == [1]), "{error}");
+        } else {
+            // It lives, and calls nothing.
+            thread::sleep(Duration::from_millis(2500));
+        }
     });
 }
 

@@ -200,8 +200,13 @@ fn process(role: &str, rank: usize, size: usize, variables: &[(&str, String)]) -
 }
 
 fn start_all(role: &str, size: usize) -> Vec<Child> {
+    start_all_with(role, size, &[])
+}
+
+fn start_all_with(role: &str, size: usize, variables: &[(&str, String)]) -> Vec<Child> {
     let place = [("MASTER_ADDR", "127.0.0.1".to_owned()), ("MASTER_PORT", free_port().to_string())];
-    (0..size).map(|rank| start(role, rank, size, &place)).collect()
+    let variables = [&place[..], variables].concat();
+    (0..size).map(|rank| start(role, rank, size, &variables)).collect()
 }
 
 /// What a rank said last.
@@ -223,15 +228,28 @@ fn two_to_eight_processes_compute_together() {
 
 #[test]
 fn processes_compute_by_nccl() {
-    for child in start_all("nccl collectives", 3) {
-        assert_eq!(said(child), "well");
+    for nonblocking in ["1", "0"] {
+        let variables = [("TORCH_NCCL_USE_COMM_NONBLOCKING", nonblocking.to_owned())];
+        for child in start_all_with("nccl collectives", 3, &variables) {
+            assert_eq!(said(child), "well");
+        }
     }
 }
 
 #[test]
 fn a_rank_that_dies_under_nccl_is_named_too() {
+    nccl_ranks_name_the_dead("1");
+}
+
+#[test]
+fn a_rank_that_dies_under_direct_calls_of_nccl_is_named_too() {
+    nccl_ranks_name_the_dead("0");
+}
+
+/// Whether calls go straight to NCCL (`0`) or not.
+fn nccl_ranks_name_the_dead(nonblocking: &str) {
     for when in ["nccl before", "nccl in", "nccl after"] {
-        let (texts, time) = others_of_a_killed_rank(when);
+        let (texts, time) = others_of_a_killed_rank(when, nonblocking);
         assert!(time < SHORT + Duration::from_secs(15), "{when}: {time:?}");
         assert!(texts.len() == 2 && texts.iter().all(|text| text.contains("rank 2")), "{when}: {texts:?}");
     }
@@ -249,9 +267,9 @@ fn a_file_will_do_where_there_is_no_network() {
 }
 
 /// Kills the last of three ranks; what the others said, and how long it took them.
-fn others_of_a_killed_rank(when: &str) -> (Vec<String>, Duration) {
+fn others_of_a_killed_rank(when: &str, nonblocking: &str) -> (Vec<String>, Duration) {
     use std::io::{BufRead as _, BufReader};
-    let mut children = start_all(when, 3);
+    let mut children = start_all_with(when, 3, &[("TORCH_NCCL_USE_COMM_NONBLOCKING", nonblocking.to_owned())]);
     let mut victim = children.pop().unwrap();
     let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
     let is_ready = lines.map_while(Result::ok).any(|line| line == "=ready");
@@ -272,7 +290,7 @@ fn a_rank_that_dies_is_named_within_the_time_out() {
             "rank 2 last called all_reduce #1 of float32 [4] (sum), which is done there, and gives no sign of life",
         ),
     ] {
-        let (texts, time) = others_of_a_killed_rank(when);
+        let (texts, time) = others_of_a_killed_rank(when, "1");
         assert!(time < SHORT + Duration::from_secs(8), "{when}: {time:?}");
         for text in &texts {
             assert!(text.contains("never called by rank 2") && text.contains(last), "{when}: {text}");

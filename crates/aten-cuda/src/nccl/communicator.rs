@@ -97,13 +97,13 @@ impl Communicator {
         if !join_later(&made.0) {
             made.0.settle()?;
             made.0.begin_calls()?;
-            made.0.settle_calls()?;
+            made.0.settle_calls(made.0.timeout)?;
         }
         Ok(made)
     }
 
     /// Has calls go straight to NCCL from now on, as with [`Calls::Direct`]. For ranks that learn only once they are connected
-    /// that all of them ask for it; with [`Options::split_share`], so that it can be aborted.
+    /// that all of them ask for it, which they have to within the time; with [`Options::split_share`], so that it can be aborted.
     ///
     /// ```
     /// # let simulated = testkit::SimulatedRuntime::new(testkit::Config::default());
@@ -111,7 +111,8 @@ impl Communicator {
     /// use aten_cuda::nccl::{self, Communicator, Options};
     ///
     /// let options = Options { split_share: Some(true), ..Options::default() };
-    /// let alone = Communicator::init_rank(1, &nccl::unique_id()?, 0, 0, &options)?.with_direct_calls()?;
+    /// let alone = Communicator::init_rank(1, &nccl::unique_id()?, 0, 0, &options)?;
+    /// let alone = alone.with_direct_calls(options.timeout)?;
     /// assert_eq!((alone.rank(), alone.size()), (0, 1));
     /// # Ok::<(), aten_cuda::Error>(())
     /// ```
@@ -119,11 +120,11 @@ impl Communicator {
     /// # Errors
     /// NCCL is older than 2.18; the ranks have not asked in time; the communicator has ended, is in a [`group`], or was
     /// cloned.
-    pub fn with_direct_calls(mut self) -> Result<Self> {
+    pub fn with_direct_calls(mut self, timeout: Duration) -> Result<Self> {
         let handle = Arc::get_mut(&mut self.0).ok_or(NcclError::Shared { call: "ncclCommSplit" })?;
         if handle.call_directly() {
             handle.begin_calls()?;
-            handle.settle_calls()?;
+            handle.settle_calls(timeout)?;
         }
         Ok(self)
     }

@@ -109,7 +109,7 @@ impl Group {
         let begun = joining.iter().try_for_each(|handle| handle.begin_calls());
         let ended = library::end_group(&self.library);
         begun.and(ended)?;
-        joining.iter().try_for_each(|handle| handle.settle_calls())
+        joining.iter().try_for_each(|handle| handle.settle_calls(handle.timeout))
     }
 }
 

@@ -359,11 +359,11 @@ impl Handle {
     }
 
     /// Waits for what [`Self::begin_calls`] has begun.
-    pub(super) fn settle_calls(&self) -> Result<()> {
+    pub(super) fn settle_calls(&self, timeout: Duration) -> Result<()> {
         if self.connect != Connect::Split {
             return Ok(());
         }
-        self.complete_of(self.first(), "ncclCommSplit", self.timeout)
+        self.complete_of(self.first(), "ncclCommSplit", timeout)
     }
 
     /// Its rank; what it cannot be before it has joined.

@@ -7,7 +7,8 @@
 //!
 //! While the current stream is captured, work is a node of its graph instead, and runs there.
 //!
-//! Invariant: a work's event is recorded behind it on that stream; nothing here waits on the host but for a barrier.
+//! Invariant: a work's event is recorded behind it on that stream; nothing here waits on the host but for a barrier, and, where
+//! calls are direct, while NCCL connects ranks for a call: the watch-dog looks at the call meanwhile, and aborting ends it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -31,6 +32,18 @@ const PAUSE: Duration = Duration::from_micros(200);
 const FIRST_COMMUNICATOR: &str = "0";
 
 pub(crate) const NAME: &str = "nccl";
+
+/// The first NCCL whose communicators can be split.
+const SPLITS: (u32, u32, u32) = (2, 18, 0);
+
+/// The least time for splitting one off: all ranks are there, so that a short time of the group is no reason to give up.
+const SPLITTING: Duration = Duration::from_secs(60);
+
+/// The key by which a rank says that its calls can go straight to NCCL, which every rank has to ask for: those of PyTorch do
+/// not.
+pub(crate) fn direct_key(rank: usize) -> String {
+    format!("cuda_dist/{rank}")
+}
 
 /// NCCL's version as a text, empty where there is none.
 pub(crate) fn version_text() -> String {
@@ -127,8 +140,18 @@ impl NcclBackend {
             };
             UniqueId::from_bytes(bytes.as_slice().try_into().map_err(|_| problem())?)
         };
+        let is_direct = settings.direct_calls && nccl::version()? >= SPLITS;
+        if is_direct {
+            store.set(&direct_key(rank), b"1")?;
+        }
         let options = Options::default().with_timeout(settings.nonblocking_timeout.unwrap_or(timeout));
-        let communicator = Communicator::init_rank(size, &id, rank, device, &options)?;
+        let options = Options { split_share: is_direct.then_some(true), ..options };
+        let mut communicator = Communicator::init_rank(size, &id, rank, device, &options)?;
+        // All ranks are connected, so that those that want it have said so.
+        let keys: Vec<String> = (0..size).map(direct_key).collect();
+        if is_direct && store.check(&keys.iter().map(String::as_str).collect::<Vec<_>>())? {
+            communicator = communicator.with_direct_calls(options.timeout.max(SPLITTING))?;
+        }
         let stream = Stream::new(device, if settings.high_priority { -1 } else { 0 }).map_err(of_core)?;
         let shared = Arc::new(Shared { communicator, failure: Mutex::default() });
         Ok(Self { shared, stream, device, is_timed: settings.enable_timing })

@@ -3,8 +3,10 @@
 //! Invariant: what can be seen to be wrong on one rank alone is refused before the call is counted, so that the next one is
 //! again the same on all ranks.
 
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use aten_cuda::{DType, Tensor};
 
@@ -15,6 +17,18 @@ use crate::backend::{Operands, Pending};
 use crate::call::{Call, Operation};
 use crate::error::{Error, Result};
 use crate::reduce::ReduceOp;
+
+/// A call that the backend was given.
+#[derive(Debug, Default)]
+struct Beginning {
+    has_begun: AtomicBool,
+}
+
+impl Pending for Beginning {
+    fn outcome(&self, _timeout: Duration) -> Option<Result<()>> {
+        self.has_begun.load(Ordering::Acquire).then_some(Ok(()))
+    }
+}
 
 impl ProcessGroup {
     /// Numbers a call and begins it.
@@ -30,9 +44,12 @@ impl ProcessGroup {
         if gives {
             self.check_numbers(&call, &operands.inputs)?;
         }
+        let _turn = self.inner.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        call.sequence = self.inner.state().called + 1;
+        let begun = self.watched(&call, || self.inner.backend.begin(&call, operands.clone()));
         let mut state = self.inner.state();
-        call.sequence = state.called + 1;
-        let pending = self.inner.backend.begin(&call, operands.clone())?;
+        state.beginning = None;
+        let pending = begun?;
         state.called += 1;
         state.last = Some(call.clone());
         let number = self.record(&state, &call, &operands);
@@ -40,6 +57,32 @@ impl ProcessGroup {
         state.under_way.push_back(Arc::clone(&shared));
         drop(state);
         Ok(self.hand_out(shared))
+    }
+
+    /// Gives the backend a call while the watch-dog looks at it as at one that is under way. Whoever did so forgets it under
+    /// the lock of the state, with what became of it.
+    pub(super) fn watched<T>(&self, call: &Call, begin: impl FnOnce() -> Result<T>) -> Result<T> {
+        let beginning = Arc::new(Beginning::default());
+        let watched = Arc::new(self.shared(call.clone(), 0, Arc::<Beginning>::clone(&beginning)));
+        self.inner.state().beginning = Some(Arc::clone(&watched));
+        let begun = begin();
+        if begun.is_err() && watched.begun.elapsed() >= self.inner.timeout {
+            self.await_verdict(&watched);
+        }
+        beginning.has_begun.store(true, Ordering::Release);
+        // A backend that was aborted meanwhile has nothing to say, and the watch-dog knows who was missing.
+        let verdict = || watched.verdict.get().or(self.inner.given_up.get()).cloned();
+        begun.map_err(|error| verdict().unwrap_or(error))
+    }
+
+    /// Waits for what the watch-dog says of a call that took too long.
+    fn await_verdict(&self, watched: &Shared) {
+        let begin = Instant::now();
+        // The watch-dog looks every moment, and a report has its own time.
+        let patience = self.inner.settings.report_time + Duration::from_secs(1);
+        while watched.verdict.get().is_none() && begin.elapsed() < patience && !self.inner.is_destroyed() {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Has the flight recorder note a call that has just been counted; its number there.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: messages are counted apart from collectives, so that ranks that send none stay in step.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use aten_cuda::Tensor;
 
@@ -157,11 +157,15 @@ impl ProcessGroup {
         if begun.is_empty() {
             return Ok(Vec::new());
         }
-        let mut state = self.inner.state();
-        for (message, number) in begun.iter_mut().zip(state.messages_called + 1..) {
+        let _turn = self.inner.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = self.inner.state().messages_called + 1;
+        for (message, number) in begun.iter_mut().zip(first..) {
             message.call.sequence = number;
         }
-        let pending = self.inner.backend.exchange(begun.clone())?;
+        let pending = self.watched(&begun[0].call, || self.inner.backend.exchange(begun.clone()));
+        let mut state = self.inner.state();
+        state.beginning = None;
+        let pending = pending?;
         let mut works = Vec::with_capacity(begun.len());
         for (Message { call, tensor }, pending) in begun.into_iter().zip(pending) {
             state.messages_called += 1;

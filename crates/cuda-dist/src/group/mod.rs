@@ -128,6 +128,9 @@ struct Inner {
     timeout: Duration,
     settings: Settings,
     backend: Box<dyn Backend>,
+    /// Held while the backend is given a call, so that it gets them in the order of their numbers. It may wait there for other
+    /// ranks, so that the state is not locked meanwhile.
+    turn: Mutex<()>,
     state: Mutex<State>,
     /// That of the first group, which those that are made from it share.
     recorder: Arc<Recorder>,
@@ -147,6 +150,8 @@ struct State {
     /// How many of them have ended.
     completed: u64,
     last: Option<Call>,
+    /// What the backend has been given and has not taken yet.
+    beginning: Option<Arc<work::Shared>>,
     /// Collectives, in the order of their calls.
     under_way: VecDeque<Arc<work::Shared>>,
     /// How many messages were begun.
@@ -176,7 +181,7 @@ impl Inner {
     fn condemn(&self, error: &Error) {
         let under_way: Vec<_> = {
             let state = self.state();
-            state.under_way.iter().chain(&state.messages).cloned().collect()
+            state.under_way.iter().chain(&state.messages).chain(&state.beginning).cloned().collect()
         };
         under_way.iter().for_each(|work| drop(work.verdict.set(error.clone())));
     }
@@ -268,6 +273,18 @@ impl ProcessGroup {
                 Box::new(NcclBackend::join(store, (rank, size), device, options.timeout, &settings)?)
             }
         };
+        Self::start(store, (rank, ranks), options, (settings, recorder), backend)
+    }
+
+    /// Makes a group whose values a backend moves, and has its watch-dog watch.
+    fn start(
+        store: Arc<dyn Store>,
+        (rank, ranks): (usize, Vec<usize>),
+        options: &InitOptions,
+        (settings, recorder): (Settings, Arc<Recorder>),
+        backend: Box<dyn Backend>,
+    ) -> Result<Self> {
+        let size = ranks.len();
         let member = recorder.join(Member {
             name: options.name.clone(),
             ranks: ranks.clone(),
@@ -283,6 +300,7 @@ impl ProcessGroup {
             timeout: options.timeout,
             settings,
             backend,
+            turn: Mutex::default(),
             state: Mutex::default(),
             recorder,
             member,
@@ -471,4 +489,127 @@ fn current_device() -> Result<Device> {
 
 fn missing(rank: usize, world_size: usize, missing: Vec<usize>, waited: Duration) -> Error {
     Error::RanksMissing { rank, world_size, joined: world_size - missing.len(), missing, waited }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use aten_cuda::{DType, Tensor};
+
+    use super::*;
+    use crate::backend::{Message, Operands, Pending};
+    use crate::store::HashStore;
+    use crate::{ErrorHandling, P2POp, ReduceOp};
+
+    /// A backend whose calls wait for ranks that never come, until they are aborted, or give up by themselves.
+    #[derive(Debug, Default)]
+    struct Waiting {
+        is_aborted: Mutex<bool>,
+        changed: Condvar,
+        /// How often it was aborted.
+        aborts: Arc<AtomicUsize>,
+        patience: Option<Duration>,
+    }
+
+    impl Waiting {
+        fn wait(&self) -> Error {
+            let is_aborted = self.is_aborted.lock().unwrap();
+            let patience = self.patience.unwrap_or(Duration::from_secs(60));
+            let (is_aborted, _) =
+                self.changed.wait_timeout_while(is_aborted, patience, |is_aborted| !*is_aborted).unwrap();
+            if *is_aborted { Error::Destroyed } else { Error::Argument("it took too long".to_owned()) }
+        }
+    }
+
+    impl Backend for Waiting {
+        fn name(&self) -> &'static str {
+            "waiting"
+        }
+
+        fn device(&self) -> Option<Device> {
+            None
+        }
+
+        fn begin(&self, _call: &Call, _operands: Operands) -> Result<Arc<dyn Pending>> {
+            Err(self.wait())
+        }
+
+        fn exchange(&self, _messages: Vec<Message>) -> Result<Vec<Arc<dyn Pending>>> {
+            Err(self.wait())
+        }
+
+        fn abort(&self) {
+            self.aborts.fetch_add(1, Ordering::AcqRel);
+            *self.is_aborted.lock().unwrap() = true;
+            self.changed.notify_all();
+        }
+    }
+
+    fn group_of_two(store: &HashStore, backend: Waiting) -> ProcessGroup {
+        let settings = Settings {
+            beat: Duration::from_millis(20),
+            error_handling: ErrorHandling::CleanUpOnly,
+            ..Settings::default()
+        };
+        let options = InitOptions { timeout: Duration::from_millis(300), ..InitOptions::default() };
+        let recorder = Arc::new(Recorder::new(4));
+        let store = Arc::new(store.clone());
+        ProcessGroup::start(store, (0, vec![0, 1]), &options, (settings, recorder), Box::new(backend)).unwrap()
+    }
+
+    #[test]
+    fn a_call_that_waits_in_the_backend_is_ended_by_the_watch_dog() {
+        let tensor = Tensor::zeros(&[3], DType::F32, "cpu").unwrap();
+        let begin = |group: &ProcessGroup, is_sum: bool| match is_sum {
+            true => group.all_reduce(&tensor, ReduceOp::Sum).map(drop),
+            false => group.batch_isend_irecv(&[P2POp::isend(&tensor, 1)]).map(drop),
+        };
+        // One that would wait for long, and one that gives up a moment before.
+        for patience in [None, Some(Duration::from_millis(310))] {
+            for (is_sum, name) in
+                [(true, "all_reduce #1 of float32 [3] (sum)"), (false, "send #1 of float32 [3] (to rank 1)")]
+            {
+                let aborts = Arc::<AtomicUsize>::default();
+                let backend = Waiting { patience, aborts: Arc::clone(&aborts), ..Waiting::default() };
+                let group = group_of_two(&HashStore::new(), backend);
+                let begun = Instant::now();
+                let error = begin(&group, is_sum).unwrap_err();
+                assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+                let Error::Timeout(report) = &error else { panic!("{name}: {error}") };
+                assert_eq!((report.missing(), report.call.to_string().as_str()), (vec![1], name));
+                assert_eq!(aborts.load(Ordering::Acquire), 1, "{name}");
+                assert!(matches!(begin(&group, is_sum), Err(Error::Timeout(_))), "nothing more begins");
+            }
+        }
+    }
+
+    #[test]
+    fn others_see_what_a_rank_waits_in_and_that_it_lives() {
+        let store = HashStore::new();
+        let group = group_of_two(&store, Waiting::default());
+        let tensor = Tensor::zeros(&[3], DType::F32, "cpu").unwrap();
+        let state = || store.get(&watchdog::state_key(0), Duration::ZERO).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| group.all_reduce(&tensor, ReduceOp::Sum).unwrap_err());
+            thread::sleep(Duration::from_millis(120));
+            let first = state();
+            thread::sleep(Duration::from_millis(60));
+            let second = state();
+            assert_ne!(first, second, "its state is written while it waits");
+            let text = String::from_utf8(second).unwrap();
+            assert!(text.contains("1 all_reduce float32 3 sum"), "{text}");
+        });
+    }
+
+    #[test]
+    fn what_fails_at_once_is_told_at_once() {
+        let backend = Waiting { patience: Some(Duration::ZERO), ..Waiting::default() };
+        let group = group_of_two(&HashStore::new(), backend);
+        let tensor = Tensor::zeros(&[3], DType::F32, "cpu").unwrap();
+        let error = group.all_reduce(&tensor, ReduceOp::Sum).unwrap_err();
+        assert_eq!(error.to_string(), Error::Argument("it took too long".to_owned()).to_string());
+        thread::sleep(Duration::from_millis(400));
+        assert!(group.inner.given_up.get().is_none(), "a call that failed is not waited for");
+    }
 }

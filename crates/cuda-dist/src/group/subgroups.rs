@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{BackendKind, FIRST_GROUP, InitOptions, ProcessGroup};
+use crate::backend::nccl;
 use crate::backend::store::{call_key, part_key, values_key};
 use crate::call::Ranks;
 use crate::error::{Error, Result};
@@ -138,6 +139,7 @@ impl ProcessGroup {
         let ranks = 0..self.size();
         let mut keys: Vec<String> = [RANKS, super::LEFT, "cuda//0"].map(str::to_owned).to_vec();
         for rank in ranks.clone() {
+            keys.push(format!("cuda//{}", nccl::direct_key(rank)));
             keys.extend([super::watchdog::state_key(rank), call_key(called, rank), values_key(called, rank)]);
             if is_personal {
                 keys.extend(ranks.clone().map(|to| part_key(called, rank, to)));

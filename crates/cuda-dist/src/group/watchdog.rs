@@ -60,8 +60,11 @@ impl Watchdog {
         self.beat += 1;
         let line = {
             let state = self.inner.state();
+            let beginning = state.beginning.as_ref().map(|work| &work.call);
+            let last = beginning.filter(|call| !call.operation.is_message()).or(state.last.as_ref());
             let message = state.messages.first().map(|work| &work.call);
-            to_line(self.beat, has_left, state.completed, state.last.as_ref(), message)
+            let message = message.or(beginning.filter(|call| call.operation.is_message()));
+            to_line(self.beat, has_left, state.completed, last, message)
         };
         self.store.set(&state_key(self.inner.rank), line.as_bytes())
     }
@@ -70,7 +73,7 @@ impl Watchdog {
     fn store_is_lost(&self, error: Error) {
         let is_waited_for = {
             let state = self.inner.state();
-            !state.under_way.is_empty() || !state.messages.is_empty()
+            !state.under_way.is_empty() || !state.messages.is_empty() || state.beginning.is_some()
         };
         if is_waited_for {
             self.inner.give_up(&error);
@@ -132,7 +135,7 @@ impl Watchdog {
             state.under_way.pop_front();
         }
         state.messages.retain(|work| has_ended(work).is_none());
-        let mut candidates = state.under_way.front().into_iter().chain(&state.messages);
+        let mut candidates = state.under_way.front().into_iter().chain(&state.messages).chain(&state.beginning);
         let late = candidates.find(|work| work.begun.elapsed() >= self.inner.timeout).cloned();
         (failed, late)
     }
