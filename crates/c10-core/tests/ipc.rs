@@ -479,7 +479,7 @@ fn what_was_let_go_serves_when_memory_runs_out() {
 #[test]
 fn what_was_let_go_serves_before_the_driver_is_asked_for_more() {
     let (runtime, stream) = process();
-    let mut other = Other::start("brief");
+    let mut other = start("brief");
     let buffer = runtime.memory().buffer(WHOLE, &stream).unwrap();
     let address = buffer.address();
     other.tell(&buffer.share().unwrap().to_bytes());
@@ -499,7 +499,7 @@ fn what_was_let_go_serves_before_the_driver_is_asked_for_more() {
 #[test]
 fn what_a_receiver_has_does_not_serve_until_it_ends() {
     let (runtime, stream) = process();
-    let mut other = Other::start("killed");
+    let mut other = start("killed");
     let buffer = runtime.memory().buffer(WHOLE, &stream).unwrap();
     let address = buffer.address();
     other.tell(&buffer.share().unwrap().to_bytes());
@@ -508,8 +508,7 @@ fn what_a_receiver_has_does_not_serve_until_it_ends() {
     let new = runtime.memory().buffer(WHOLE, &stream).unwrap();
     assert_ne!(new.address(), address, "the receiver has it");
     assert_eq!(runtime.memory().stats(DEVICE).unwrap().num_device_alloc, 2);
-    other.child.kill().unwrap();
-    other.child.wait().unwrap();
+    other.kill();
     assert_eq!(runtime.memory().buffer(WHOLE, &stream).unwrap().address(), address);
     assert_eq!(runtime.memory().stats(DEVICE).unwrap().num_device_alloc, 2);
 }
