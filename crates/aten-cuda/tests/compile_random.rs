@@ -91,7 +91,7 @@ impl Program {
     }
 
     /// The same program as CUDA graphs, with breaks.
-    fn as_graphs(self, seed: u64) -> Self {
+    fn in_graphs(self, seed: u64) -> Self {
         let mut random = Random(seed);
         let steps = u32::try_from(self.steps.len()).unwrap();
         let breaks = (0..random.below(4)).map(|_| random.place(steps)).collect();
@@ -329,7 +329,7 @@ fn programs_with_breaks_give_the_same_bits_as_cuda_graphs() {
     let mut graphs = 0;
     for seed in 0..count() / 2 {
         for numbers in [Numbers::Whole, Numbers::Floats] {
-            graphs += Program::new(seed, numbers).as_graphs(seed + 1).check(seed).graphs as u64;
+            graphs += Program::new(seed, numbers).in_graphs(seed + 1).check(seed).graphs as u64;
         }
     }
     assert!(graphs > count(), "{graphs} graphs");

@@ -180,7 +180,7 @@ mod tests {
             not_graphed: None,
             called: Some("it <keeps> things"),
         };
-        let report = Report { programs: vec![program], uncompiled: 0 };
+        let report = Report { programs: vec![program], uncompiled: 0, graphs: 0 };
         let (dot, page) = (report.to_dot(), report.to_html());
         assert!(dot.contains("label=\"a<\\\"b\\\">&'\\nreads 8 bytes"), "{dot}");
         assert_eq!(dot.matches(" -> ").count(), 1, "{dot}");
