@@ -46,6 +46,11 @@ fn place(tensor: &Tensor) -> Option<u64> {
     tensor.storage().present().map(c10_core::DeviceBuffer::address)
 }
 
+/// New memory in which elements lie as those of a tensor.
+pub(super) fn own_memory(tensor: &Tensor) -> Result<Tensor> {
+    Ok(tensor.over(Storage::new(tensor.byte_offset() + tensor.byte_extent(), tensor.device())?))
+}
+
 impl Places {
     /// Where these arguments lie. `stays` says of each whether it may lie there in the next call as well.
     pub(super) fn of(arguments: &[&Tensor], stays: impl Fn(&Tensor) -> bool) -> Self {
@@ -140,8 +145,7 @@ impl Graphed {
 impl Input {
     /// Memory of the graph's own for an argument, which lies in it as the argument does.
     fn copied(argument: &Tensor) -> Result<Self> {
-        let (start, extent) = (argument.byte_offset(), argument.byte_extent());
-        let own = argument.over(Storage::new(start + extent, argument.device())?);
+        let (own, start, extent) = (own_memory(argument)?, argument.byte_offset(), argument.byte_extent());
         let is_dense = shape::is_non_overlapping_and_dense(argument.sizes(), argument.strides());
         Ok(Self::Copied { own, bytes: is_dense.then(|| start..start + extent) })
     }

@@ -28,10 +28,11 @@
 //! # Layers
 //! From the lowest up: `graph` (records as nodes and slots), `repeats` (what is done again), `map` (index maps), `fuse` (what
 //! becomes one kernel), `copies` (what products read where it lay), `epilogue` (what they take along), `folding` (operations on
-//! constants), `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `layout` (which memory when), `plan` (ready to run), `graphed`
-//! (as a CUDA graph), `graph_pool` (the memory of such graphs), `tree` (all of a function), `foldability` (what ends a graph),
-//! `guard` (what a program takes for granted), `trace` (from a function to plans), `entry` (what calls that are alike run), `programs` (which entry a call has), `report` (what came of
-//! it), `picture` (the same as DOT and HTML), this file (compiled functions).
+//! constants), `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `layout` (which memory
+//! when), `plan` (ready to run), `graphed` (as a CUDA graph), `graph_pool` (the memory of such graphs), `tree` (all of a
+//! function), `foldability` (what ends a graph), `guard` (what a program takes for granted), `trace` (from a function to
+//! plans), `entry` (what calls that are alike run), `programs` (which entry a call has), `report` (what came of it),
+//! `picture` (the same as DOT and HTML), this file (compiled functions).
 
 mod copies;
 mod entry;
@@ -285,9 +286,7 @@ impl Compiled {
         }
         Ok(traced.outputs)
     }
-}
 
-impl Compiled {
     /// Whether calls of an entry may launch CUDA graphs.
     fn has_graphs(&self, entry: &Entry) -> bool {
         let is_skipped = || self.options.skip_dynamic_graphs && entry.is_resized.load(Ordering::Relaxed);

@@ -112,7 +112,6 @@ struct State {
     /// The CUDA graphs of the function, where the call may launch some.
     graphs: Option<Taken>,
     inputs: Vec<Tensor>,
-    arguments: Vec<Storage>,
     stream: Stream,
     breaks: Vec<GraphBreak>,
     earlier: Vec<Arc<Plan>>,
@@ -214,14 +213,14 @@ impl State {
     /// The arguments of the call, and behind them memory that was made in this trace before, or by another compiled function:
     /// a graph gets it anew in each call, and keeps none of it.
     fn with_made(&self, records: &[record::Record]) -> Vec<Storage> {
-        let mut arguments = self.arguments.clone();
+        let mut arguments: Vec<Storage> = self.inputs.iter().map(|tensor| tensor.storage().clone()).collect();
         let mut seen: HashSet<*const Deferred> = HashSet::new();
         for tensor in records.iter().flat_map(|record| record.outputs.iter().chain(&record.inputs)) {
             let storage = tensor.storage();
             if let Some(deferred) = storage.deferred()
                 && deferred.filled().is_some()
                 && seen.insert(Arc::as_ptr(deferred))
-                && !self.arguments.iter().any(|argument| argument.is_same(storage))
+                && !self.inputs.iter().any(|input| input.storage().is_same(storage))
             {
                 arguments.push(storage.clone());
             }
@@ -276,11 +275,9 @@ pub(super) fn trace(
         let device = device.map_or_else(|| runtime.current_device(), Ok)?;
         runtime.streams().current(device)
     })?;
-    let arguments: Vec<Storage> = inputs.iter().map(|tensor| tensor.storage().clone()).collect();
     let (breaks, earlier, structures, plans) = (Vec::new(), Vec::new(), Vec::new(), Arc::clone(plans));
-    let (inputs_of_call, held, error) = (inputs.to_vec(), Vec::new(), None);
-    let state =
-        State { plans, graphs, inputs: inputs_of_call, arguments, stream, breaks, earlier, structures, held, error };
+    let (held, error) = (Vec::new(), None);
+    let state = State { plans, graphs, inputs: inputs.to_vec(), stream, breaks, earlier, structures, held, error };
     let owner = Rc::new(Owner(RefCell::new(state)));
     let asked: Rc<dyn PutOff> = Rc::<Owner>::clone(&owner);
     let _pending = Pending;

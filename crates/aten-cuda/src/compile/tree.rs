@@ -60,7 +60,6 @@ pub(super) struct Tree {
     given: Vec<Arc<Deferred>>,
     /// The stream of the last launch.
     stream: Option<Stream>,
-    graphs: usize,
     /// The number of the graph that was captured last.
     number: u64,
     /// Why no more graphs are launched.
@@ -136,7 +135,7 @@ impl Tree {
 
     /// How many graphs there are.
     pub(super) fn len(&self) -> usize {
-        self.graphs
+        self.roots.iter().map(Branch::graphs).sum()
     }
 
     /// Why a plan has no graph, where one was asked for.
@@ -146,9 +145,7 @@ impl Tree {
 
     /// Drops the graphs of calls that begin with a plan.
     pub(super) fn forget(&mut self, plan: &Arc<Plan>) {
-        if let Some(at) = self.roots.iter().position(|branch| Arc::ptr_eq(&branch.plan, plan)) {
-            self.graphs -= self.roots.swap_remove(at).graphs();
-        }
+        self.roots.retain(|branch| !Arc::ptr_eq(&branch.plan, plan));
     }
 
     /// Arguments that last through a call which launches several graphs: what an earlier call gave is copied.
@@ -261,24 +258,23 @@ impl Tree {
             State::Seen(places) => places.clone(),
         };
         let (plan, gone) = (Arc::clone(&branch.plan), branch.graphs());
+        let others = self.len() - gone;
         let moves = places.moving(arguments, |tensor| self.stays(tensor));
         places.forget(&moves);
         let refused = if graphed::writes_what_moves(&plan, &moves) {
             Some("it writes to an argument that moves")
-        } else if self.graphs - gone >= MOST_GRAPHS {
+        } else if others >= MOST_GRAPHS {
             Some("the function has as many graphs as it may have")
         } else {
             None
         };
         // A graph that was there goes first, so that the next one can have its memory.
         self.set_state(refused.map_or_else(|| State::Seen(places), State::Never));
-        self.graphs -= gone;
         if refused.is_some() {
             return Ok(false);
         }
         let node = self.capture(runtime, &plan, (arguments, &moves))?;
         self.set_state(State::Is(Box::new(node)));
-        self.graphs += 1;
         if self.depth == 0 && self.roots.iter().filter(|branch| branch.graphs() > 0).count() == MANY_SHAPES {
             tracing::warn!(graphs = MANY_SHAPES, "a compiled function has a CUDA graph for each of many shapes");
         }
@@ -385,7 +381,7 @@ pub(super) fn bytes_of(storage: &Storage) -> Tensor {
 
 /// The same elements, lying as they do, in memory of their own.
 fn copy_of(tensor: &Tensor) -> Result<Tensor> {
-    let own = tensor.over(Storage::new(tensor.byte_offset() + tensor.byte_extent(), tensor.device())?);
+    let own = graphed::own_memory(tensor)?;
     own.copy_(tensor)?;
     Ok(own)
 }

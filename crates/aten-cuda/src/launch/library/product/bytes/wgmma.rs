@@ -134,10 +134,10 @@ pub(super) fn run(problem: &Problem<'_>) -> Result<()> {
         Arg::Plain(b_map.bytes()),
         (&sizes).into(),
     ];
-    // SAFETY: the kernel waits for its turn before it touches memory. It reads the factors by their maps, which cover the views
-    // and no more, and writes the result at places inside the sizes, which are those of the view. Scales and bias have an
-    // element for each place that is asked for, or one with no step; integers have none. The grid is a multiple of the
-    // cluster.
+    // The kernel waits for its turn before it touches memory, and the grid is a multiple of the cluster. Scales and bias have
+    // an element for each place that is asked for, or one with no step; integers have none.
+    // SAFETY: it reads the factors by their maps, which cover the views and no more, scales and bias as said above, and writes
+    // the result at places inside the sizes, which are those of the view.
     unsafe { launch_early(&TEXT, kernel.name, device, &config, &arguments)? };
     Ok(())
 }
