@@ -46,6 +46,17 @@ fn ranks_with<T: Send>(
     timeout: Duration,
     rank: impl Fn(ProcessGroup) -> T + Sync,
 ) -> Vec<T> {
+    ranks_by(|_, store| Arc::new(store), settings, size, timeout, rank)
+}
+
+/// Each rank has a way of its own to the store.
+fn ranks_by<T: Send>(
+    way: fn(usize, HashStore) -> Arc<dyn Store>,
+    settings: &Settings,
+    size: usize,
+    timeout: Duration,
+    rank: impl Fn(ProcessGroup) -> T + Sync,
+) -> Vec<T> {
     machine();
     // Two groups at once would wait for each other on the default streams of the devices, which they share.
     static ONE_GROUP: Mutex<()> = Mutex::new(());
@@ -53,7 +64,7 @@ fn ranks_with<T: Send>(
     let store = HashStore::new();
     thread::scope(|scope| {
         let start = |number: usize| {
-            let part = PrefixStore::new("0/", Arc::new(PrefixStore::new("default_pg", Arc::new(store.clone()))));
+            let part = PrefixStore::new("0/", Arc::new(PrefixStore::new("default_pg", way(number, store.clone()))));
             let options = InitOptions {
                 backend: BackendKind::Nccl,
                 device: Some(Device::cuda(i32::try_from(number).unwrap())),
@@ -290,6 +301,96 @@ fn direct_calls_end_with_a_rank_that_is_missing() {
             // It lives, and calls nothing.
             thread::sleep(Duration::from_millis(2500));
         }
+    });
+}
+
+/// A way to a store that takes 50 ms for what has no answer. What is asked after that is answered after it.
+#[derive(Debug)]
+struct Slow {
+    store: HashStore,
+    under_way: Arc<Mutex<Vec<thread::JoinHandle<()>>>>,
+}
+
+impl Slow {
+    /// The store, once it has all that was set this way.
+    fn store(&self) -> &HashStore {
+        let mut under_way = self.under_way.lock().unwrap();
+        under_way.drain(..).for_each(|set| set.join().unwrap());
+        &self.store
+    }
+}
+
+impl Store for Slow {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        let (store, key, value) = (self.store.clone(), key.to_owned(), value.to_vec());
+        let set = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            store.set(&key, &value).unwrap();
+        });
+        self.under_way.lock().unwrap().push(set);
+        Ok(())
+    }
+
+    fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>, Error> {
+        self.store().compare_set(key, expected, desired)
+    }
+
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
+        self.store().get(key, timeout)
+    }
+
+    fn add(&self, key: &str, amount: i64) -> Result<i64, Error> {
+        self.store().add(key, amount)
+    }
+
+    fn append(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        self.store().append(key, value)
+    }
+
+    fn check(&self, keys: &[&str]) -> Result<bool, Error> {
+        self.store().check(keys)
+    }
+
+    fn wait(&self, keys: &[&str], timeout: Duration) -> Result<(), Error> {
+        self.store().wait(keys, timeout)
+    }
+
+    fn delete_key(&self, key: &str) -> Result<bool, Error> {
+        self.store().delete_key(key)
+    }
+
+    fn num_keys(&self) -> Result<usize, Error> {
+        self.store().num_keys()
+    }
+
+    fn queue_push(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        self.store().queue_push(key, value)
+    }
+
+    fn queue_pop(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
+        self.store().queue_pop(key, timeout)
+    }
+
+    fn queue_len(&self, key: &str) -> Result<usize, Error> {
+        self.store().queue_len(key)
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Store>, Error> {
+        Ok(Arc::new(Self { store: self.store.clone(), under_way: Arc::default() }))
+    }
+}
+
+#[test]
+fn ranks_agree_on_direct_calls_though_one_has_a_slow_way_to_the_store() {
+    let way = |rank: usize, store: HashStore| -> Arc<dyn Store> {
+        if rank == 1 { Arc::new(Slow { store, under_way: Arc::default() }) } else { Arc::new(store) }
+    };
+    // Ranks that do not agree would wait for each other until the time is over, which is an error.
+    ranks_by(way, &direct(), 2, Duration::from_secs(60), |group| {
+        let tensor = on(group.rank(), &[1.0]);
+        group.all_reduce(&tensor, ReduceOp::Sum).unwrap().wait().unwrap();
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [2.0]);
+        meet(&group);
     });
 }
 

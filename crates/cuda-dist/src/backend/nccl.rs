@@ -142,7 +142,9 @@ impl NcclBackend {
         };
         let is_direct = settings.direct_calls && nccl::version()? >= SPLITS;
         if is_direct {
-            store.set(&direct_key(rank), b"1")?;
+            // With an answer: what a rank only sets, others may not see yet when all ranks are connected, and then one would
+            // have calls go another way than the rest.
+            store.compare_set(&direct_key(rank), b"", b"1")?;
         }
         let options = Options::default().with_timeout(settings.nonblocking_timeout.unwrap_or(timeout));
         let options = Options { split_share: is_direct.then_some(true), ..options };

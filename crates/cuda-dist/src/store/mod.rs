@@ -36,7 +36,9 @@ use crate::error::{Error, Result};
 /// # Ok::<(), cuda_dist::Error>(())
 /// ```
 pub trait Store: Send + Sync + Debug {
-    /// Sets a value, whether there was one or not.
+    /// Sets a value, whether there was one or not. Nobody has to have it when this returns: a
+    /// [`TcpStore`](crate::TcpStore) waits for no answer, as in torch. Who has to know that others can see it asks something
+    /// after it, or uses [`Self::compare_set`].
     ///
     /// # Errors
     /// The store is lost, or takes no more.
