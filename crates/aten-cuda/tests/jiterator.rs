@@ -1,4 +1,5 @@
-//! Elementwise functions as CUDA C++ on the simulated device: torch's rules one by one, against plain Rust.
+//! Elementwise functions as CUDA C++ that NVRTC compiles, on the simulated device: torch's rules one by one, against plain
+//! Rust. Those that are translated are in `jiterator_translated.rs`.
 #![expect(unsafe_code, reason = "functions whose text stands here")]
 #![expect(clippy::print_stdout, reason = "tests that are skipped say so")]
 
@@ -16,12 +17,12 @@ fn fixture() -> Option<SimulatedRuntime> {
 
 fn single(code: &str, numbers: &[(&str, Scalar)]) -> Result<JittedFunction> {
     // SAFETY: the functions here touch nothing but their arguments.
-    unsafe { create_jit_fn(code, numbers) }
+    unsafe { create_jit_fn(code, numbers) }.map(|function| function.compiled_by_nvrtc())
 }
 
 fn several(code: &str, outputs: usize, numbers: &[(&str, Scalar)]) -> Result<JittedFunction> {
     // SAFETY: the functions here touch nothing but their arguments.
-    unsafe { create_multi_output_jit_fn(code, outputs, numbers) }
+    unsafe { create_multi_output_jit_fn(code, outputs, numbers) }.map(|function| function.compiled_by_nvrtc())
 }
 
 fn jit(error: Error) -> JitError {

@@ -39,6 +39,7 @@ fn doubled(given: Option<Nvrtc>) -> Option<Result<Vec<f32>>> {
     let call = || {
         // SAFETY: the function touches nothing but its argument.
         let function = unsafe { create_jit_fn("template <typename T> T doubled(T x) { return x + x; }", &[]) }?;
+        let function = function.compiled_by_nvrtc();
         function.call([&Tensor::arange(0, 3, 1, Some(DType::F32), "cuda")?], &[])?.to_vec::<f32>()
     };
     Some(call())

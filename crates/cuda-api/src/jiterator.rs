@@ -1,9 +1,11 @@
 //! `torch.cuda.jiterator`: elementwise functions as CUDA C++.
 //!
 //! A function is a template over one type. It is called for each element of the tensors, which are broadcast and converted to
-//! the dtype that they have in common. NVRTC compiles it when it is first called for dtypes and layouts.
+//! the dtype that they have in common. What is arithmetic without loops, pointers and complex numbers is translated, and
+//! needs no compiler; NVRTC compiles the rest when it is first called for dtypes and layouts.
 //!
-//! ```no_run
+//! ```
+//! # testkit::make_default(testkit::Config::default()).unwrap();
 //! use cuda_api::{jiterator, torch};
 //!
 //! let code = "template <typename T> T fused(T x, T y, T alpha) { return x > T(0) ? x * y + alpha : y; }";
@@ -15,4 +17,4 @@
 //! # Ok::<(), torch::Error>(())
 //! ```
 
-pub use aten_cuda::jiterator::{CodeParser, JittedFunction, create_jit_fn, create_multi_output_jit_fn};
+pub use aten_cuda::jiterator::{CodeParser, JittedFunction, Untranslated, create_jit_fn, create_multi_output_jit_fn};

@@ -1,8 +1,9 @@
-//! Kernels and elementwise functions in CUDA C++, compiled by NVRTC and run by the driver that is installed: `user_kernels`.
+//! Kernels and elementwise functions in CUDA C++, run by the driver that is installed: `user_kernels`.
 //!
-//! Functions of every dtype are compared with the operations of the crate; kernels are launched with tensors, as instances of
-//! templates, and linked; tensors of more than 2^31 elements (13 GB of device memory) are taken. Then times are printed: of a first call without anything on disk, of a small call, and of 3 GiB. The
-//! exit code is 1 where a result is wrong, 0 where NVRTC is not there.
+//! Functions of every dtype, translated and compiled by NVRTC, are compared with the operations of the crate; kernels are
+//! launched with tensors, as instances of templates, and linked; tensors of more than 2^31 elements (13 GB of device memory)
+//! are taken. Then times are printed, of both kinds: of a first call without anything on disk, of a small call, and of 3 GiB.
+//! The exit code is 1 where a result is wrong, 0 where NVRTC is not there.
 //!
 //! # Safety
 //! The functions and kernels whose text stands here touch nothing but the tensors that they are given.
@@ -37,6 +38,15 @@ fn function(code: &str) -> Result<JittedFunction> {
     unsafe { create_jit_fn(code, &[]) }
 }
 
+/// How functions become kernels.
+const WAYS: [&str; 2] = ["translated", "by NVRTC"];
+
+/// A function that becomes a kernel in this way.
+fn function_by(way: &str, code: &str) -> Result<JittedFunction> {
+    let function = function(code)?;
+    Ok(if way == WAYS[0] { function } else { function.compiled_by_nvrtc() })
+}
+
 /// Fails where two tensors differ in a byte.
 fn same(what: &str, made: &Tensor, wanted: &Tensor) -> Result<()> {
     if made.dtype() == wanted.dtype() && made.cpu()?.to_bytes()? == wanted.cpu()?.to_bytes()? {
@@ -45,38 +55,71 @@ fn same(what: &str, made: &Tensor, wanted: &Tensor) -> Result<()> {
     Err(aten_cuda::TensorError::Invalid(format!("{what}: {made} instead of {wanted}")).into())
 }
 
-/// The first function of a process waits until NVRTC is loaded and ready, too.
+/// The first function of a process waits until a library is loaded and ready, too.
 fn first_of_process() -> Result<()> {
     let x = Tensor::ones(&[1024], DType::F32, "cuda")?;
     synchronize(None)?;
-    let begin = Instant::now();
-    function(&unique("T f(T x) { return x * x; }"))?.call([&x], &[])?;
-    synchronize(None)?;
-    say(&format!("first call of the process: {:.1} ms", begin.elapsed().as_secs_f64() * 1e3));
+    for way in WAYS {
+        let begin = Instant::now();
+        function_by(way, &unique("T f(T x) { return x * T(SEED); }"))?.call([&x], &[])?;
+        synchronize(None)?;
+        say(&format!("first call of the process, {way}: {:.1} ms", begin.elapsed().as_secs_f64() * 1e3));
+    }
     Ok(())
 }
 
-/// A text that nobody has compiled.
+/// A text that nobody has compiled: a number of its own stands for `SEED`.
 fn unique(code: &str) -> String {
-    let since = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
-    format!("template <typename T> {code} /* {since} */")
+    let since = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() % 100_000_000);
+    format!("template <typename T> {}", code.replace("SEED", &format!("1.{since:08}")))
 }
 
 fn functions() -> Result<()> {
-    let sum = function("template <typename T> T sum(T x, T y) { return x + y; }")?;
+    for way in WAYS {
+        functions_by(way)?;
+    }
+    say("functions: the same numbers as operations, for each pair of dtypes");
+    rounding()
+}
+
+fn functions_by(way: &str) -> Result<()> {
+    let sum = function_by(way, "template <typename T> T sum(T x, T y) { return x + y; }")?;
     let dtypes = DType::ALL.into_iter().filter(|dtype| !dtype.is_float8() && *dtype != DType::Bool);
     for dtype in dtypes.clone() {
         let x = Tensor::arange(0, 6000, 1, Some(DType::I64), "cuda")?.remainder(50)?.to_dtype(dtype)?;
         for other in dtypes.clone() {
             let y = Tensor::arange(0, 6000, 1, Some(DType::I64), "cuda")?.remainder(49)?.to_dtype(other)?;
-            same(&format!("{dtype} + {other}"), &sum.call([&x, &y], &[])?, &x.add(&y)?)?;
+            same(&format!("{dtype} + {other}, {way}"), &sum.call([&x, &y], &[])?, &x.add(&y)?)?;
         }
         let (turned, row) = (x.view(&[60, 100])?.t()?, x.narrow(0, 7, 60)?);
-        same(&format!("strides of {dtype}"), &sum.call([&turned, &row], &[])?, &turned.add(&row)?)?;
+        same(&format!("strides of {dtype}, {way}"), &sum.call([&turned, &row], &[])?, &turned.add(&row)?)?;
         let odd = x.narrow(0, 1, 5999)?;
-        same(&format!("unaligned {dtype}"), &sum.call([&odd, &odd], &[])?, &odd.add(&odd)?)?;
+        same(&format!("unaligned {dtype}, {way}"), &sum.call([&odd, &odd], &[])?, &odd.add(&odd)?)?;
     }
-    say("functions: the same numbers as operations, for each pair of dtypes");
+    Ok(())
+}
+
+/// Functions whose bits depend on where products and sums are one instruction. Products that are used twice are left out:
+/// compilers differ there.
+fn rounding() -> Result<()> {
+    let bodies = [
+        "return x * y + x;",
+        "return x - y * 0.1;",
+        "return x * T(0.5) * (T(1) + erf(x * T(0.70710678118654752440)));",
+        "return x / (T(1) + exp(-x)) + tanh(y);",
+        "T a = x + y; if (a > y) { a = a * y + x; } else { a -= y; } return a;",
+        "return pow(fabs(x) + T(1), y) - sqrt(fabs(y)) * log1p(fabs(x));",
+    ];
+    for body in bodies {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let (x, y) =
+                (Tensor::randn(&[100_000], dtype, "cuda", None)?, Tensor::randn(&[100_000], dtype, "cuda", None)?);
+            let code = format!("template <typename T> T f(T x, T y) {{ {body} }}");
+            let [ours, theirs] = [function_by(WAYS[0], &code)?, function_by(WAYS[1], &code)?];
+            same(&format!("{dtype} {body}"), &ours.call([&x, &y], &[])?, &theirs.call([&x, &y], &[])?)?;
+        }
+    }
+    say("functions: the same bits translated and by NVRTC");
     Ok(())
 }
 
@@ -141,18 +184,19 @@ fn linked() -> Result<()> {
 /// More elements, and offsets that reach farther, than a kernel counts in 32 bits.
 fn large() -> Result<()> {
     let (rows, columns) = (3, (1_i64 << 30) + 77);
-    let sum = function("template <typename T> T sum(T x, T y) { return x + y; }")?;
     let x = Tensor::randint(0, 100, &[rows, columns], DType::U8, "cuda", None)?;
     let row = Tensor::randint(0, 100, &[columns], DType::U8, "cuda", None)?;
     let wanted = x.add(&row)?;
-    let made = sum.call([&x, &row], &[])?;
-    let turned = sum.call([&x.t()?, &row.unsqueeze(1)?], &[])?.t()?;
-    for (what, made) in [("whole", made), ("turned", turned)] {
-        let differ = made.ne(&wanted)?.sum((), false, None)?.item()?.to_f64();
-        if differ != 0.0 {
-            return Err(
-                aten_cuda::TensorError::Invalid(format!("{what}: {differ} of {rows} x {columns} differ")).into()
-            );
+    for way in WAYS {
+        let sum = function_by(way, "template <typename T> T sum(T x, T y) { return x + y; }")?;
+        let made = sum.call([&x, &row], &[])?;
+        let turned = sum.call([&x.t()?, &row.unsqueeze(1)?], &[])?.t()?;
+        for (what, made) in [("whole", made), ("turned", turned)] {
+            let differ = made.ne(&wanted)?.sum((), false, None)?.item()?.to_f64();
+            if differ != 0.0 {
+                let text = format!("{what}, {way}: {differ} of {rows} x {columns} differ");
+                return Err(aten_cuda::TensorError::Invalid(text).into());
+            }
         }
     }
     say(&format!("{rows} x {columns} elements: the same numbers as operations, whole and turned"));
@@ -165,20 +209,24 @@ const CALLS: u32 = 10_000;
 const PASSES: u32 = 20;
 
 fn times() -> Result<()> {
+    WAYS.into_iter().try_for_each(times_of)
+}
+
+fn times_of(way: &str) -> Result<()> {
     let x = Tensor::ones(&[1024], DType::F32, "cuda")?;
     synchronize(None)?;
-    let first = function(&unique("T f(T x, T y) { return x * y + x; }"))?;
+    let first = function_by(way, &unique("T f(T x, T y) { return x * y + T(SEED); }"))?;
     let begin = Instant::now();
     first.call([&x, &x], &[])?;
     synchronize(None)?;
-    say(&format!("first call: {:.1} ms", begin.elapsed().as_secs_f64() * 1e3));
+    say(&format!("first call, {way}: {:.1} ms", begin.elapsed().as_secs_f64() * 1e3));
     let begin = Instant::now();
     for _ in 0..CALLS {
         first.call([&x, &x], &[])?;
     }
     let queued = begin.elapsed();
     synchronize(None)?;
-    say(&format!("small call: {:.2} us", queued.as_secs_f64() * 1e6 / f64::from(CALLS)));
+    say(&format!("small call, {way}: {:.2} us", queued.as_secs_f64() * 1e6 / f64::from(CALLS)));
     let elements = 1_i64 << 28;
     let (a, b) = (Tensor::ones(&[elements], DType::F32, "cuda")?, Tensor::ones(&[elements], DType::F32, "cuda")?);
     let out = Tensor::ones(&[elements], DType::F32, "cuda")?;
@@ -190,6 +238,6 @@ fn times() -> Result<()> {
     }
     synchronize(None)?;
     let bytes = f64::from(PASSES) * 3.0 * a.nbytes() as f64;
-    say(&format!("3 GiB: {:.0} GB/s", bytes / begin.elapsed().as_secs_f64() / 1e9));
+    say(&format!("3 GiB, {way}: {:.0} GB/s", bytes / begin.elapsed().as_secs_f64() / 1e9));
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! Then nothing has to be worked out but where the memory is, as for operations (`ops::pointwise::whole`). Any other call
 //! goes the usual way.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use c10_core::{Device, DeviceIndex, DeviceType, Runtime};
 use smallvec::SmallVec;
@@ -24,18 +24,105 @@ use crate::storage::Storage;
 use crate::tensor::{Context, Tensor, empty_strided, storage_like};
 
 /// The results of a call.
-pub(super) type Made = SmallVec<[Tensor; 1]>;
+pub(crate) type Made = SmallVec<[Tensor; 1]>;
 
 /// The most kernels of whole tensors that a function keeps; the oldest goes first.
 const KEPT: usize = 32;
 
-/// What a call of whole tensors needs besides the memory.
-pub(super) struct Whole {
+/// The kernels that a function has for calls of whole tensors.
+#[derive(Default)]
+pub(crate) struct Wholes(RwLock<Vec<Arc<Whole>>>);
+
+/// What such calls have in common.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Case {
     /// A byte for each tensor.
     dtypes: u64,
+    /// What else decides about the program.
+    variant: u64,
     device: DeviceIndex,
+    outputs: usize,
+}
+
+/// What a call of whole tensors needs besides the memory.
+pub(crate) struct Whole {
+    case: Case,
     compiled: Arc<Compiled>,
     kernel: WholeKernel,
+}
+
+impl Wholes {
+    /// What a call of whole tensors needs, which is found or made; `None` where the tensors are not whole, more than such
+    /// kernels take, or there is no program for their dtypes and the variant, which is asked for when there is no kernel.
+    pub(crate) fn find(
+        &self,
+        tensors: &[&Tensor],
+        (outputs, variant): (usize, u64),
+        compiled: impl FnOnce() -> Result<Option<Arc<Compiled>>>,
+    ) -> Result<Option<Arc<Whole>>> {
+        // A trace takes what goes the usual way.
+        if launch::record::is_on() {
+            return Ok(None);
+        }
+        let Some((&first, others)) = tensors.split_first() else { return Ok(None) };
+        let Some(device) = first.storage().buffer().map(c10_core::DeviceBuffer::device_index) else { return Ok(None) };
+        let is_one = |tensor: &&Tensor| std::ptr::eq(*tensor, first) || is_alike(tensor, first);
+        if tensors.len() + outputs > WholeKernel::MOST_TENSORS || !is_whole(first) || !others.iter().all(is_one) {
+            return Ok(None);
+        }
+        let dtypes = tensors.iter().fold(0, |all, tensor| all << 8 | tensor.dtype() as u64);
+        let case = Case { dtypes, variant, device, outputs };
+        let known = {
+            let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            Runtime::with_current(|runtime| {
+                all.iter().find(|known| known.case == case && known.kernel.is_of(runtime)).cloned()
+            })
+        };
+        match known {
+            Some(known) => Ok(Some(known)),
+            None => self.make(tensors, case, compiled),
+        }
+    }
+
+    #[cold]
+    fn make(
+        &self,
+        tensors: &[&Tensor],
+        case: Case,
+        compiled: impl FnOnce() -> Result<Option<Arc<Compiled>>>,
+    ) -> Result<Option<Arc<Whole>>> {
+        let Some(compiled) = compiled()?.filter(|compiled| !compiled.common.is_complex()) else { return Ok(None) };
+        let counts = (case.outputs, tensors.len(), compiled.scalar_count());
+        let kernel = launch::whole_kernel_of(compiled.key, &compiled.program, case.device, counts)
+            .of(compiled.key.operation, tensors)?;
+        let made = Arc::new(Whole { case, compiled, kernel });
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let oldest = (all.len() >= KEPT).then(|| all.remove(0));
+        all.push(Arc::clone(&made));
+        drop(all);
+        // Unloading a module may come back here.
+        drop(oldest);
+        Ok(Some(made))
+    }
+}
+
+impl Whole {
+    /// The results in new memory.
+    pub(crate) fn run(&self, tensors: &[&Tensor], parameters: &[Scalar]) -> Result<Made> {
+        self.launch(tensors, parameters).of(self.compiled.key.operation, tensors)
+    }
+
+    fn launch(&self, tensors: &[&Tensor], parameters: &[Scalar]) -> Result<Made> {
+        let first = tensors[0];
+        let common = self.compiled.common;
+        let storages: SmallVec<[Storage; 1]> =
+            (0..self.case.outputs).map(|_| storage_like(first, common)).collect::<Result<_>>()?;
+        let mut words: SmallVec<[u64; 6]> = SmallVec::new();
+        words.push(first.numel().unsigned_abs());
+        words.extend(self.compiled.words(parameters));
+        self.kernel.run_all(&storages, tensors, &words)?;
+        Ok(storages.into_iter().map(|storage| first.whole_of(storage, common)).collect())
+    }
 }
 
 impl JitFunction {
@@ -43,8 +130,9 @@ impl JitFunction {
     pub(super) fn run(&self, tensors: &[&Tensor], parameters: &[Scalar]) -> Result<Made> {
         self.check_inputs(tensors.len())?;
         let parameters = self.filled(parameters)?;
-        if let Some(whole) = self.whole_for(tensors)? {
-            return self.run_whole(&whole, tensors, &parameters).of(whole.compiled.key.operation, tensors);
+        let compiled = || self.compiled_for(tensors).map(|(compiled, _)| Some(compiled));
+        if let Some(whole) = self.shared.whole.find(tensors, (self.outputs(), 0), compiled)? {
+            return whole.run(tensors, &parameters);
         }
         let device = launch::common_device(tensors.iter().copied())?;
         let device = device.unwrap_or(Device { kind: DeviceType::Cpu, index: None });
@@ -53,10 +141,7 @@ impl JitFunction {
         let make = |_| empty_strided(&sizes, &strides, compiled.common, device);
         let made: Made = (0..self.outputs()).map(make).collect::<Result<_>>().of(compiled.key.operation, tensors)?;
         let outputs: SmallVec<[&Tensor; 8]> = made.iter().collect();
-        let words: SmallVec<[u64; 8]> = compiled.words(&parameters).collect();
-        let program = Arc::clone(&compiled.program);
-        let work = Work { key: compiled.key, program, outputs: &outputs, inputs: tensors, scalars: &words };
-        launch::run(&work, &sizes)?;
+        compiled.launch(&outputs, tensors, &parameters, &sizes)?;
         drop(outputs);
         Ok(made)
     }
@@ -86,63 +171,19 @@ impl JitFunction {
         let dtypes: SmallVec<[DType; 8]> = tensors.iter().map(|tensor| tensor.dtype()).collect();
         Ok((self.compiled(&dtypes, participants.result()?)?, sizes))
     }
+}
 
-    /// What a call of whole tensors needs, which is found or made; `None` where the tensors are not whole, or more than such
-    /// kernels take.
-    fn whole_for(&self, tensors: &[&Tensor]) -> Result<Option<Arc<Whole>>> {
-        // A trace takes what goes the usual way.
-        if launch::record::is_on() {
-            return Ok(None);
-        }
-        let Some((&first, others)) = tensors.split_first() else { return Ok(None) };
-        let Some(device) = first.storage().buffer().map(c10_core::DeviceBuffer::device_index) else { return Ok(None) };
-        let is_one = |tensor: &&Tensor| std::ptr::eq(*tensor, first) || is_alike(tensor, first);
-        if tensors.len() + self.outputs() > WholeKernel::MOST_TENSORS || !is_whole(first) || !others.iter().all(is_one)
-        {
-            return Ok(None);
-        }
-        let dtypes = tensors.iter().fold(0, |all, tensor| all << 8 | tensor.dtype() as u64);
-        let fits = |known: &&Arc<Whole>| known.dtypes == dtypes && known.device == device;
-        let known = {
-            let all = self.shared.whole.read().unwrap_or_else(PoisonError::into_inner);
-            Runtime::with_current(|runtime| {
-                all.iter().find(|known| fits(known) && known.kernel.is_of(runtime)).cloned()
-            })
-        };
-        match known {
-            Some(known) => Ok(Some(known)),
-            None => self.make_whole(tensors, dtypes, device),
-        }
-    }
-
-    #[cold]
-    fn make_whole(&self, tensors: &[&Tensor], dtypes: u64, device: DeviceIndex) -> Result<Option<Arc<Whole>>> {
-        let (compiled, _) = self.compiled_for(tensors)?;
-        if compiled.common.is_complex() {
-            return Ok(None);
-        }
-        let counts = (self.outputs(), tensors.len(), compiled.scalar_count());
-        let kernel = launch::whole_kernel_of(compiled.key, &compiled.program, device, counts)
-            .of(compiled.key.operation, tensors)?;
-        let made = Arc::new(Whole { dtypes, device, compiled, kernel });
-        let mut all = self.shared.whole.write().unwrap_or_else(PoisonError::into_inner);
-        let oldest = (all.len() >= KEPT).then(|| all.remove(0));
-        all.push(Arc::clone(&made));
-        drop(all);
-        // Unloading a module may come back here.
-        drop(oldest);
-        Ok(Some(made))
-    }
-
-    fn run_whole(&self, whole: &Whole, tensors: &[&Tensor], parameters: &[Scalar]) -> Result<Made> {
-        let first = tensors[0];
-        let common = whole.compiled.common;
-        let storages: SmallVec<[Storage; 1]> =
-            (0..self.outputs()).map(|_| storage_like(first, common)).collect::<Result<_>>()?;
-        let mut words: SmallVec<[u64; 6]> = SmallVec::new();
-        words.push(first.numel().unsigned_abs());
-        words.extend(whole.compiled.words(parameters));
-        whole.kernel.run_all(&storages, tensors, &words)?;
-        Ok(storages.into_iter().map(|storage| first.whole_of(storage, common)).collect())
+impl Compiled {
+    /// Computes what the outputs hold, for operands that broadcast to the sizes.
+    pub(crate) fn launch(
+        &self,
+        outputs: &[&Tensor],
+        inputs: &[&Tensor],
+        parameters: &[Scalar],
+        sizes: &[i64],
+    ) -> Result<()> {
+        let words: SmallVec<[u64; 8]> = self.words(parameters).collect();
+        let program = Arc::clone(&self.program);
+        launch::run(&Work { key: self.key, program, outputs, inputs, scalars: &words }, sizes)
     }
 }

@@ -61,9 +61,10 @@ pub use definition::{MOST_NODES, MOST_PARAMETERS, MOST_TENSORS};
 pub use text::MOST_TEXT;
 pub use value::{Expr, ExprFn, ExprResults};
 
-use call::Whole;
+pub(crate) use call::{Made, Wholes};
+pub(crate) use program::Compiled;
+
 use definition::{Definition, check_name, kind};
-use program::Compiled;
 use value::Building;
 
 use crate::base::dtype::DType;
@@ -103,7 +104,7 @@ struct Shared {
     /// By the dtypes of the tensors and the common one.
     compiled: RwLock<HashMap<u64, Arc<Compiled>>>,
     /// The kernels of calls of whole tensors.
-    whole: RwLock<Vec<Arc<Whole>>>,
+    whole: Wholes,
 }
 
 /// Builds a function of a closure of symbolic values ([`Expr`]), which is run once.
@@ -173,7 +174,7 @@ pub fn parse_error(text: &str) -> Option<ParseError> {
 
 impl JitFunction {
     fn of(definition: Definition) -> Self {
-        let shared = Shared { definition, compiled: RwLock::default(), whole: RwLock::default() };
+        let shared = Shared { definition, compiled: RwLock::default(), whole: Wholes::default() };
         Self { shared: Arc::new(shared) }
     }
 

@@ -25,11 +25,11 @@ use crate::ops::{Operation, Pair, Participating, scalar_bits, store, table};
 
 /// A function for tensors of certain dtypes.
 #[derive(Debug)]
-pub(super) struct Compiled {
-    pub(super) key: ProgramKey,
-    pub(super) program: Arc<Program>,
+pub(crate) struct Compiled {
+    pub(crate) key: ProgramKey,
+    pub(crate) program: Arc<Program>,
     /// The dtype of the results.
-    pub(super) common: DType,
+    pub(crate) common: DType,
     /// What the launch gives, in the order of the program's scalars.
     scalars: SmallVec<[Given; 4]>,
 }
@@ -61,8 +61,16 @@ impl Compiled {
         Ok(Self { key, program, common, scalars })
     }
 
+    /// A program that was made elsewhere, whose scalars are the parameters one after another, of real types.
+    pub(crate) fn of(name: &str, program: Program, common: DType) -> Self {
+        let given = |(parameter, &ty): (u8, &Type)| Given { parameter, ty, part: 0 };
+        let scalars = (0..).zip(program.scalars()).map(given).collect();
+        let (key, program) = registered(name, program);
+        Self { key, program, common, scalars }
+    }
+
     /// The bits of the parameters as the program takes them.
-    pub(super) fn words<'a>(&'a self, parameters: &'a [Scalar]) -> impl Iterator<Item = u64> + 'a {
+    pub(crate) fn words<'a>(&'a self, parameters: &'a [Scalar]) -> impl Iterator<Item = u64> + 'a {
         self.scalars.iter().map(|given| {
             let bits = scalar_bits(parameters[usize::from(given.parameter)], given.ty, 1 + usize::from(given.part));
             bits[usize::from(given.part)]

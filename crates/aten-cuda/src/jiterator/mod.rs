@@ -3,15 +3,23 @@
 //! A function is a template over one type, of which tensors' elements are the first parameters, numbers the next ones, and
 //! references to the results the last ones where it returns nothing. It is called for each element of the tensors after
 //! broadcasting, in the dtype that they have in common; halves are computed in `float`. It is compiled when it is first
-//! called for a combination of dtypes and layouts, and kept in memory and on disk ([`crate::raw::cache_folder`]).
+//! called for a combination of dtypes and layouts.
 //!
-//! Reading order: this file, `parse` (the grammar), `types` (dtypes and numbers in a text), `text` (the kernel around a
-//! function), `geometry` (how a kernel goes over its operands), `run` (a call).
+//! Most functions need no compiler but the driver's: what they compute is translated to a kernel like those of operations,
+//! in a fraction of the time ([`JittedFunction::untranslated`] says where not, and why). NVRTC compiles the others, whose
+//! code is kept on disk ([`crate::raw::cache_folder`]).
+//!
+//! Reading order: this file, `parse` (the grammar), `run` (a call); for texts that are translated `translation` and `cpp`;
+//! for the others `types` (dtypes and numbers in a text), `text` (the kernel around a function), `geometry` (how a kernel
+//! goes over its operands), `compiled` (the kernels of NVRTC and their launches).
 
+mod compiled;
+mod cpp;
 mod geometry;
 mod parse;
 mod run;
 mod text;
+mod translation;
 mod types;
 
 use std::fmt;
@@ -19,8 +27,12 @@ use std::sync::Arc;
 
 use c10_core::Runtime;
 
+pub use cpp::Untranslated;
 pub use parse::CodeParser;
 
+use translation::Translation;
+
+use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::jit_error::JitError;
 use crate::base::scalar::Scalar;
@@ -34,7 +46,8 @@ const MOST_OUTPUTS: usize = 8;
 ///
 /// This is a handle: clones refer to the same function.
 ///
-/// ```no_run
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
 /// use aten_cuda::{DType, Tensor, jiterator};
 ///
 /// let code = "template <typename T> T scaled(T x, T y, T alpha) { return x + alpha * y; }";
@@ -50,7 +63,6 @@ const MOST_OUTPUTS: usize = 8;
 pub struct JittedFunction(Arc<Function>);
 
 /// What a function is made of.
-#[derive(Debug)]
 struct Function {
     code: String,
     name: String,
@@ -62,6 +74,7 @@ struct Function {
     numbers: Vec<(String, Scalar)>,
     /// Whether there was a device when the function was made.
     has_device: bool,
+    translation: Translation,
 }
 
 /// Makes a function with one result, which it returns (`torch.cuda.jiterator._create_jit_fn`). `numbers` are the names and
@@ -140,7 +153,41 @@ impl JittedFunction {
             outputs,
             numbers: numbers.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect(),
             has_device: Runtime::with_current(Runtime::is_available),
+            translation: Translation::new(code),
         })))
+    }
+
+    /// The same function, which NVRTC compiles also where it could be translated.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use aten_cuda::{DType, jiterator::create_jit_fn};
+    ///
+    /// // SAFETY: the function touches nothing but its argument.
+    /// let twice = unsafe { create_jit_fn("template <typename T> T twice(T x) { return x + x; }", &[]) }?;
+    /// assert_eq!(twice.untranslated(&[DType::F32], &[])?, None);
+    /// assert!(twice.compiled_by_nvrtc().untranslated(&[DType::F32], &[])?.is_some());
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    #[must_use]
+    pub fn compiled_by_nvrtc(&self) -> Self {
+        Self(Arc::new(Function {
+            code: self.0.code.clone(),
+            name: self.0.name.clone(),
+            numbers: self.0.numbers.clone(),
+            translation: Translation::unwanted(),
+            ..*self.0
+        }))
+    }
+
+    /// Why NVRTC compiles the function for tensors of these dtypes and for these numbers; `None` where it is translated, which
+    /// needs no NVRTC. Functions with loops, pointers, preprocessor lines, complex numbers or calls of functions that are not
+    /// known here are left to it, and those that it has to refuse.
+    ///
+    /// # Errors
+    /// The dtypes have none in common; a number was not declared.
+    pub fn untranslated(&self, dtypes: &[DType], numbers: &[(&str, Scalar)]) -> Result<Option<Untranslated>> {
+        run::untranslated(&self.0, dtypes, numbers)
     }
 
     /// The function's name, which is that of the last function in its text.
@@ -182,7 +229,8 @@ impl JittedFunction {
 
     /// As [`Self::call`], with all results in the order of the function's parameters.
     ///
-    /// ```no_run
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
     /// # use aten_cuda::{DType, Tensor, jiterator::create_multi_output_jit_fn};
     /// let code = "template <typename T> void parts(T x, T& whole, T& rest) { whole = floor(x); rest = x - whole; }";
     /// // SAFETY: the function touches nothing but its arguments.
@@ -205,7 +253,8 @@ impl JittedFunction {
 
     /// As [`Self::call`], with the results in tensors that are there already. An output may be an input, element by element.
     ///
-    /// ```no_run
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
     /// # use aten_cuda::{DType, Tensor, jiterator::create_jit_fn};
     /// // SAFETY: the function touches nothing but its arguments.
     /// let next = unsafe { create_jit_fn("template <typename T> T next(T x) { return x + 1; }", &[]) }?;

@@ -394,6 +394,52 @@ impl Program {
         typed.map(|(at, (&node, &ty))| (Value::new(small(at)), node, ty))
     }
 
+    /// The program without nodes that no output needs. Inputs and scalars keep their numbers.
+    ///
+    /// ```
+    /// use kernel_ir::{Binary, Graph, Type};
+    ///
+    /// let mut graph = Graph::new();
+    /// let (a, b) = (graph.input(Type::F32), graph.input(Type::F32));
+    /// let product = graph.binary(Binary::Mul, a, b);
+    /// let sum = graph.fma(a, b, b);
+    /// graph.output(sum);
+    /// let program = graph.finish()?;
+    /// assert_eq!((program.nodes().len(), program.clone().without_unused().nodes().len()), (4, 3));
+    /// # let _ = product;
+    /// # Ok::<(), kernel_ir::GraphError>(())
+    /// ```
+    #[must_use]
+    pub fn without_unused(self) -> Self {
+        let mut is_needed = vec![false; self.nodes.len()];
+        self.outputs.iter().for_each(|output| is_needed[output.index()] = true);
+        // Operands stand before what reads them.
+        for at in (0..self.nodes.len()).rev() {
+            if is_needed[at] {
+                self.nodes[at].operands().for_each(|operand| is_needed[operand.index()] = true);
+            }
+        }
+        let mut count = 0;
+        let mut place = |is_needed: &bool| {
+            let place = count;
+            count += u32::from(*is_needed);
+            place
+        };
+        let new: Vec<u32> = is_needed.iter().map(&mut place).collect();
+        let of = |value: Value| Value::new(new[value.index()]);
+        let kept = || (0..self.nodes.len()).filter(|at| is_needed[*at]);
+        let last = small(kept().count().saturating_sub(1));
+        let at = |old: u32| new.get(old as usize).copied().unwrap_or(last);
+        Self {
+            nodes: kept().map(|at| self.nodes[at].with_operands(of)).collect(),
+            types: kept().map(|at| self.types[at]).collect(),
+            outputs: self.outputs.iter().copied().map(of).collect(),
+            notes: self.notes.iter().map(|(old, note)| (at(*old), note.clone())).collect(),
+            inputs: self.inputs,
+            scalars: self.scalars,
+        }
+    }
+
     /// What the nodes from this one on are part of, where that was said.
     pub(crate) fn note_at(&self, node: Value) -> Option<&str> {
         let at = |(from, _): &(u32, String)| (*from as usize).cmp(&node.index());
