@@ -127,6 +127,68 @@ fn what_is_contracted_elsewhere_differs_in_the_last_place() -> Result<()> {
     Ok(())
 }
 
+/// Random numbers below a limit, from a state.
+fn draw(state: &mut u64, limit: usize) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    usize::try_from(*state >> 33).unwrap_or(0) % limit
+}
+
+/// A random expression of small numbers, so that nothing overflows and floats are exact. With `depth` 0 a leaf.
+fn random_expression(state: &mut u64, depth: usize) -> String {
+    const TYPES: [&str; 9] = ["T", "int", "int64_t", "unsigned", "uint8_t", "int16_t", "double", "float", "bool"];
+    const LEAVES: [&str; 10] = ["x", "y", "z", "1", "3u", "0x5", "2.0f", "0.5", "7ll", "true"];
+    if depth == 0 {
+        return LEAVES[draw(state, LEAVES.len())].to_owned();
+    }
+    let mut inner = || random_expression(state, depth - 1);
+    let (a, b, c) = (inner(), inner(), inner());
+    let ty = TYPES[draw(state, TYPES.len())];
+    match draw(state, 13) {
+        0 => format!("({a} + {b})"),
+        1 => format!("({a} - {b})"),
+        2 => format!("{a} * {b}"),
+        3 => format!("({a} < {b})"),
+        4 => format!("({a} == {b} || {c} != {a})"),
+        5 => format!("({a} > {b} ? {c} : {b})"),
+        6 => format!("-({a})"),
+        7 => format!("(!{a} && {b})"),
+        8 => format!("static_cast<{ty}>(int64_t({a}) & 15)"),
+        9 => format!("((int64_t({a}) & 7) << (int({b}) & 3))"),
+        10 => format!("int({a}) / (int({b}) | 1) % 5"),
+        11 => format!("(~int({a}) ^ (int)({b}))"),
+        _ => format!("max({a} * T(1), T({b} >= {c}))"),
+    }
+}
+
+#[test]
+fn random_functions_give_the_bits_of_nvrtc() -> Result<()> {
+    let _simulated = Simulation::new(Config::default()).here();
+    let Some(()) = compiler::compiler() else { return Ok(()) };
+    let dtypes = [DType::I32, DType::I64, DType::F32, DType::F64, DType::I16, DType::U8, DType::Bool];
+    let (mut state, mut translated) = (11, 0);
+    for seed in 0..70 {
+        let mut next = |depth| random_expression(&mut state, depth);
+        let (first, condition, one, two, last) = (next(1), next(2), next(1), next(2), next(2));
+        let code = of_xy(&format!(
+            "auto z = {}; if ({condition}) {{ z = {one}; }} else if ({two}) return T(int64_t({last}) & 15); return T(int64_t(z) & 15);",
+            first.replace('z', "y")
+        ));
+        let dtype = dtypes[seed % dtypes.len()];
+        let numbers = |factor: i64| Tensor::arange(0, 60, 1, Some(DType::I64), "cpu")?.mul(factor)?.remainder(13);
+        let (x, y) = (numbers(5)?.to_dtype(dtype)?.cuda(None)?, numbers(7)?.to_dtype(dtype)?.cuda(None)?);
+        let function = single(&code, &[]);
+        let Some(reason) = function.untranslated(&[dtype, dtype], &[])? else {
+            translated += 1;
+            let (ours, theirs) = (function.call([&x, &y], &[])?, function.compiled_by_nvrtc().call([&x, &y], &[])?);
+            assert_eq!(ours.to_bytes()?, theirs.to_bytes()?, "{dtype} {code}");
+            continue;
+        };
+        assert!(reason.to_string().contains("max"), "{reason} {dtype} {code}");
+    }
+    assert!(translated > 50, "{translated} of 70");
+    Ok(())
+}
+
 /// The results of a function, translated and by NVRTC.
 fn both(body: &str, dtype: DType) -> Result<[Tensor; 2]> {
     let function = single(&of_xy(body), &[]);
@@ -336,11 +398,8 @@ fn arbitrary_texts_are_translated_or_left_and_never_panic() {
         "auto",
         "double",
     ];
-    let mut state = 7_u64;
-    let mut next = |limit: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(state >> 33).unwrap_or(0) % limit
-    };
+    let mut state = 7;
+    let mut next = |limit| draw(&mut state, limit);
     let mut translated = 0;
     for _ in 0..20_000 {
         let count = next(12);

@@ -6,8 +6,9 @@
 //! `int`, integers are divided towards zero; a product that is added to something becomes one `fma`, as NVRTC has it by
 //! default.
 //!
-//! **Invariants:** only what a compiler accepts is translated, with the meaning that it has there. Anything else is
-//! [`Untranslated`], and left to NVRTC, which also says what is wrong with a text that is wrong.
+//! **Invariants:** only what a compiler accepts is translated, with the meaning that it has there; of functions that are not
+//! called the form alone is looked at. Anything else is [`Untranslated`], and left to NVRTC, which also says what is wrong
+//! with a text that is wrong.
 //!
 //! Reading order: `tree` (what a text is made of), `lex` and `parse` (from the text to that), `arithmetic` and `library`
 //! (rules for numbers, and functions), `run` (a function on symbolic values).
