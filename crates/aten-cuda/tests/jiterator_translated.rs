@@ -146,7 +146,7 @@ fn random_expression(state: &mut u64, depth: usize) -> String {
     match draw(state, 13) {
         0 => format!("({a} + {b})"),
         1 => format!("({a} - {b})"),
-        2 => format!("{a} * {b}"),
+        2 => format!("({a} * {b})"),
         3 => format!("({a} < {b})"),
         4 => format!("({a} == {b} || {c} != {a})"),
         5 => format!("({a} > {b} ? {c} : {b})"),
@@ -154,7 +154,7 @@ fn random_expression(state: &mut u64, depth: usize) -> String {
         7 => format!("(!{a} && {b})"),
         8 => format!("static_cast<{ty}>(int64_t({a}) & 15)"),
         9 => format!("((int64_t({a}) & 7) << (int({b}) & 3))"),
-        10 => format!("int({a}) / (int({b}) | 1) % 5"),
+        10 => format!("(int({a}) / (int({b}) | 1) % 5)"),
         11 => format!("(~int({a}) ^ (int)({b}))"),
         _ => format!("max({a} * T(1), T({b} >= {c}))"),
     }
