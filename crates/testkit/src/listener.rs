@@ -3,11 +3,12 @@
 //! **Invariant:** spans end in the order in which they have begun, the last one first; otherwise the test fails.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::subscriber::Interest;
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// A subscriber of `tracing` that writes down spans of level `debug` and warnings. Clones share what they have heard.
 ///
@@ -34,6 +35,7 @@ impl Listener {
     /// # Panics
     /// A span has not ended.
     pub fn during<R>(&self, run: impl FnOnce() -> R) -> R {
+        have_listeners_asked();
         let result = tracing::subscriber::with_default(self.clone(), run);
         let open = self.heard().open.len();
         assert_eq!(open, 0, "spans that have not ended");
@@ -56,6 +58,36 @@ impl Listener {
     fn heard(&self) -> MutexGuard<'_, Heard> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Has `tracing` ask whoever listens for each span and message, from now on. Otherwise a span that a thread enters for the
+/// first time while another thread begins to listen can be taken for one that nobody wants, for good.
+pub(crate) fn have_listeners_asked() {
+    static UNDECIDED: OnceLock<Dispatch> = OnceLock::new();
+    UNDECIDED.get_or_init(|| Dispatch::new(Undecided));
+}
+
+/// Wants nothing, and does not say so beforehand.
+struct Undecided;
+
+impl Subscriber for Undecided {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        false
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
 }
 
 /// A field as text.

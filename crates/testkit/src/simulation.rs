@@ -58,6 +58,8 @@ impl Simulation {
     /// The configuration lets the first `cuDriverGetVersion` fail, so that there is no driver to make a runtime of.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        // Before anything is told that a listener of another thread could miss.
+        crate::listener::have_listeners_asked();
         let machine = Machine::new(config);
         let bound = machine.bind();
         let driver = cuda_sim::driver().expect("the machine tells its driver's version");
