@@ -3,7 +3,7 @@
 //! **Invariants:** a [`Typed`] has the graph's type `ty`. A product of floats is remembered, so that what adds it can be one
 //! `fma`, as a compiler contracts it. Conversions of numbers of the text are worked out here.
 
-use kernel_ir::{Binary, Compare, Graph, Type, Unary, Value};
+use kernel_ir::{Binary, Graph, Type, Unary, Value};
 
 use super::tree::{BinaryOp, UnaryOp};
 
@@ -136,10 +136,10 @@ pub(super) fn binary(graph: &mut Graph, op: BinaryOp, a: Typed, b: Typed) -> Opt
         _ => {
             let ty = common(a.ty, b.ty);
             let (a, b) = (convert(graph, a, ty), convert(graph, b, ty));
-            if let Some(compare) = comparison(op) {
-                return Some(Typed::new(graph.compare(compare, a.value, b.value), Type::Bool));
+            match op {
+                BinaryOp::Compare(compare) => Some(Typed::new(graph.compare(compare, a.value, b.value), Type::Bool)),
+                _ => arithmetic(graph, op, a, b),
             }
-            arithmetic(graph, op, a, b)
         }
     }
 }
@@ -153,18 +153,6 @@ fn shift(graph: &mut Graph, op: BinaryOp, a: Typed, b: Typed) -> Option<Typed> {
     let (a, b) = (convert(graph, a, ty), convert(graph, b, ty));
     let op = if op == BinaryOp::Shl { Binary::Shl } else { Binary::Shr };
     Some(Typed::new(graph.binary(op, a.value, b.value), ty))
-}
-
-fn comparison(op: BinaryOp) -> Option<Compare> {
-    Some(match op {
-        BinaryOp::Eq => Compare::Eq,
-        BinaryOp::Ne => Compare::Ne,
-        BinaryOp::Lt => Compare::Lt,
-        BinaryOp::Le => Compare::Le,
-        BinaryOp::Gt => Compare::Gt,
-        BinaryOp::Ge => Compare::Ge,
-        _ => return None,
-    })
 }
 
 /// Of operands of one promoted type.

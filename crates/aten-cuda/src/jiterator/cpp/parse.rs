@@ -3,7 +3,7 @@
 //! **Invariant:** expressions and statements stand at most [`MOST_DEPTH`] deep in one another, so that whoever walks through
 //! them by recursion has enough stack.
 
-use kernel_ir::Type;
+use kernel_ir::{Compare, Type};
 
 use super::lex::{Placed, Token, tokens};
 use super::tree::{BinaryOp, Expr, ExprKind, Function, Parameter, Statement, StatementKind, TypeName, UnaryOp};
@@ -65,8 +65,8 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn peek(&self, ahead: usize) -> Option<Token<'a>> {
-        self.tokens.get(self.at + ahead).map(|placed| placed.token)
+    fn peek(&self) -> Option<Token<'a>> {
+        self.tokens.get(self.at).map(|placed| placed.token)
     }
 
     fn line(&self) -> usize {
@@ -74,7 +74,7 @@ impl<'a> Parser<'a> {
     }
 
     fn is(&self, sign: &'static str) -> bool {
-        self.peek(0) == Some(Token::Sign(sign))
+        self.peek() == Some(Token::Sign(sign))
     }
 
     fn takes(&mut self, sign: &'static str) -> bool {
@@ -84,7 +84,7 @@ impl<'a> Parser<'a> {
     }
 
     fn takes_word(&mut self, word: &str) -> bool {
-        let found = self.peek(0) == Some(Token::Word(word));
+        let found = self.peek() == Some(Token::Word(word));
         self.at += usize::from(found);
         found
     }
@@ -93,7 +93,7 @@ impl<'a> Parser<'a> {
     fn refuse<T>(&self) -> Result<T> {
         leave(
             self.line(),
-            match self.peek(0) {
+            match self.peek() {
                 Some(Token::Word(word)) => format!("`{word}`"),
                 Some(Token::Sign(sign)) => format!("`{sign}`"),
                 Some(Token::Number(_)) => "a number".to_owned(),
@@ -108,7 +108,7 @@ impl<'a> Parser<'a> {
 
     /// A name of the text's own.
     fn name(&mut self) -> Result<&'a str> {
-        match self.peek(0) {
+        match self.peek() {
             Some(Token::Word(word)) if !is_reserved(word) && self.parameter != Some(word) => {
                 self.at += 1;
                 Ok(word)
@@ -175,7 +175,7 @@ impl<'a> Parser<'a> {
 
     /// A type, where there is one here.
     fn try_type(&mut self) -> Result<Option<TypeName>> {
-        let Some(Token::Word(word)) = self.peek(0) else { return Ok(None) };
+        let Some(Token::Word(word)) = self.peek() else { return Ok(None) };
         if self.parameter == Some(word) {
             self.at += 1;
             return Ok(Some(TypeName::Parameter));
@@ -188,7 +188,7 @@ impl<'a> Parser<'a> {
         let mut words = Vec::new();
         while let Some(Token::Word(
             word @ ("bool" | "char" | "short" | "int" | "long" | "signed" | "unsigned" | "float" | "double"),
-        )) = self.peek(0)
+        )) = self.peek()
         {
             words.push(word);
             self.at += 1;
@@ -242,7 +242,7 @@ impl<'a> Parser<'a> {
             push(StatementKind::Return(value));
             return self.expect(";");
         }
-        let is_declared = match self.peek(0) {
+        let is_declared = match self.peek() {
             Some(Token::Word("const" | "constexpr" | "auto")) => true,
             // `T(x);` would be a declaration too, and is refused for its parenthesis.
             _ => self.begins_type(),
@@ -316,7 +316,7 @@ impl<'a> Parser<'a> {
 
     /// The sign of an assignment, and the operator before it.
     fn assignment(&mut self) -> Result<Option<BinaryOp>> {
-        let op = match self.peek(0) {
+        let op = match self.peek() {
             Some(Token::Sign("=")) => None,
             Some(Token::Sign("+=")) => Some(BinaryOp::Add),
             Some(Token::Sign("-=")) => Some(BinaryOp::Sub),
@@ -378,7 +378,7 @@ impl<'a> Parser<'a> {
     fn primary(&mut self) -> Result<Expr> {
         let line = self.line();
         let made = |kind| Ok(Expr { line, kind });
-        if let Some(Token::Number(literal)) = self.peek(0) {
+        if let Some(Token::Number(literal)) = self.peek() {
             self.at += 1;
             return made(ExprKind::Literal(literal));
         }
@@ -457,8 +457,13 @@ const LEVELS: [&[(&str, BinaryOp)]; 10] = [
     &[("|", BinaryOp::BitOr)],
     &[("^", BinaryOp::BitXor)],
     &[("&", BinaryOp::BitAnd)],
-    &[("==", BinaryOp::Eq), ("!=", BinaryOp::Ne)],
-    &[("<", BinaryOp::Lt), ("<=", BinaryOp::Le), (">", BinaryOp::Gt), (">=", BinaryOp::Ge)],
+    &[("==", BinaryOp::Compare(Compare::Eq)), ("!=", BinaryOp::Compare(Compare::Ne))],
+    &[
+        ("<", BinaryOp::Compare(Compare::Lt)),
+        ("<=", BinaryOp::Compare(Compare::Le)),
+        (">", BinaryOp::Compare(Compare::Gt)),
+        (">=", BinaryOp::Compare(Compare::Ge)),
+    ],
     &[("<<", BinaryOp::Shl), (">>", BinaryOp::Shr)],
     &[("+", BinaryOp::Add), ("-", BinaryOp::Sub)],
     &[("*", BinaryOp::Mul), ("/", BinaryOp::Div), ("%", BinaryOp::Rem)],

@@ -160,15 +160,11 @@ impl Runner<'_> {
     fn body(&mut self, frame: &Frame<'_>, variables: Vec<Variable>) -> Result<Ended> {
         // A variable of the body may not have the name of a parameter, as if both were in one block.
         let rest = Rest { statements: &frame.function.body, scope: 0, next: None };
-        let (variables, returned) = self.run(frame, variables, &rest)?;
-        match (returned, frame.function.returns) {
-            (Some(value), Some(ty)) => {
-                let ty = frame.resolve(ty, frame.function.line)?;
-                Ok((variables, Some(convert(&mut self.graph, value, ty))))
-            }
-            (None, None) => Ok((variables, None)),
-            _ => leave(frame.function.line, format!("`{}` may end without a result", frame.function.name)),
+        let ended = self.run(frame, variables, &rest)?;
+        if ended.1.is_some() != frame.function.returns.is_some() {
+            return leave(frame.function.line, format!("`{}` may end without a result", frame.function.name));
         }
+        Ok(ended)
     }
 
     fn deeper<T>(&mut self, line: usize, inner: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

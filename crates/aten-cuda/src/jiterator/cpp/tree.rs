@@ -1,6 +1,6 @@
 //! What a text is made of: functions, their statements, and expressions.
 
-use kernel_ir::Type;
+use kernel_ir::{Compare, Type};
 
 /// A type's name: the template's parameter, or a number's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,12 +109,7 @@ pub(super) enum BinaryOp {
     BitAnd,
     BitOr,
     BitXor,
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
+    Compare(Compare),
     And,
     Or,
 }
