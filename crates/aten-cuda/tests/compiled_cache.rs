@@ -1,10 +1,15 @@
 //! Compiled programs on disk: that later processes find them, and files that are wrong, removed, or cannot be written.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::path::{Path, PathBuf};
+#[path = "common/programs.rs"]
+#[expect(dead_code, reason = "one of the programs is used")]
+mod programs;
 
-use aten_cuda::Tensor;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
 use aten_cuda::compile::compile;
+use aten_cuda::{DType, Tensor};
 use testkit::{CUresult, Config, Fault, Simulation};
 
 /// An empty folder of a test.
@@ -153,5 +158,49 @@ fn a_full_disk_keeps_nothing_and_changes_no_result() {
         assert_eq!((call(None), call(None)), (EXPECTED.to_vec(), EXPECTED.to_vec()));
         let left: Vec<PathBuf> = files(disk).into_iter().filter(|path| !path.ends_with("filler")).collect();
         assert!(left.is_empty(), "what had no room is left: {left:?}");
+    });
+}
+
+/// The bits of a long program on a machine of its own, by a first call and by one after all threads are done, and the calls
+/// of the linker; `folder` has a file by then.
+fn long(folder: &Path) -> ([Vec<u32>; 2], u64) {
+    let simulation = Simulation::new(Config::default());
+    let simulated = simulation.here();
+    simulated.machine().make_default();
+    let numbers = |sizes: &[i64]| {
+        let count: i64 = sizes.iter().product();
+        let values: Vec<f32> = (0..count).map(|at| ((at * 37) % 101) as f32 / 25.0 - 2.0).collect();
+        Tensor::from_slice(&values, sizes).unwrap().to_dtype(DType::BF16).unwrap().cuda(None).unwrap()
+    };
+    let inputs = [numbers(&[2, 4096]), numbers(&[4096]), numbers(&[4096])];
+    let inputs: Vec<&Tensor> = inputs.iter().collect();
+    let compiled = compile(programs::norm);
+    let bits = || {
+        let values = compiled.call(&inputs).unwrap()[0].to_dtype(DType::F32).unwrap().to_vec::<f32>().unwrap();
+        values.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+    };
+    let first = bits();
+    let end = Instant::now() + Duration::from_secs(60);
+    while files(folder).is_empty() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let links =
+        simulated.machine().calls().iter().filter(|(call, ..)| *call == "cuLinkComplete").map(|(.., n)| n).sum();
+    ([first, bits()], links)
+}
+
+#[test]
+fn a_long_text_is_compiled_in_steps_and_kept() {
+    let test = "a_long_text_is_compiled_in_steps_and_kept";
+    with_switches(test, &folder("steps"), ["1", "0"], |own| {
+        let (before, links) = long(&own);
+        assert_eq!(links, 1);
+        assert!(before[0] == before[1]);
+        let [file] = files(&own).try_into().unwrap();
+        assert!(file.file_name().unwrap().to_str().unwrap().starts_with("compiled_rows_arch9.0_driver"), "{file:?}");
+        // A later process begins with it.
+        let (after, links) = long(&own);
+        assert_eq!(links, 0);
+        assert!(after[0] == before[0] && after[1] == before[0]);
     });
 }

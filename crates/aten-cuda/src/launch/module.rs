@@ -112,35 +112,77 @@ pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &st
 /// compiled, that is kept in the folder of compiled kernels ([`raw::cache_folder`]), and found there by later processes.
 /// The driver's own cache is better: machine code can only be had of its linker, which gives some kernels more registers.
 /// What cannot be kept or read, or is refused, is compiled as if there were no folder.
+///
+/// A long text is compiled in steps ([`Module::from_ptx_in_steps`]), whose outcome the folder keeps in any case.
 pub(super) fn load_kept(runtime: &Runtime, device: DeviceIndex, name: &str, text: &str) -> c10_core::Result<Module> {
     note(name, text);
     let refusals = runtime.extension::<Refusals>();
-    let is_kept = !driver_keeps_code() && !refusals.has_refused.load(Ordering::Relaxed);
-    if !is_kept || raw::cache_folder().is_none() {
-        return Module::from_ptx(runtime, device, text);
+    let has_folder = !refusals.has_refused.load(Ordering::Relaxed) && raw::cache_folder().is_some();
+    if !has_folder || (driver_keeps_code() && !is_long(text)) {
+        return compiled(runtime, device, text, |_| {});
     }
-    let (major, minor) = runtime.devices().capability(device)?;
-    let version = runtime.driver_version()?.0;
-    let key = FileKey {
-        name,
-        architecture: format!("{major}.{minor}"),
-        compiler: format!("driver{}.{}", version / 1000, version % 1000 / 10),
-        is_machine: true,
-        text,
-    };
+    let place = KeptPlace::of(runtime, device, name, text)?;
     // SAFETY: the code is what the driver has made, as its length and hash say.
     let loaded = |code: &[u8]| unsafe { Module::from_image(runtime, device, code) };
-    if let Some(stored) = raw::read_kept(&key)
+    if let Some(stored) = raw::read_kept(&place.key())
         && let Ok(module) = loaded(&stored.code)
     {
         return Ok(module);
     }
-    let Ok(code) = Module::compile_ptx(runtime, device, text) else {
-        return Module::from_ptx(runtime, device, text);
-    };
+    if is_long(text) {
+        return compiled(runtime, device, text, move |code| place.keep(code));
+    }
+    let Ok(code) = Module::compile_ptx(runtime, device, text) else { return Module::from_ptx(runtime, device, text) };
     let Ok(module) = loaded(&code) else { return Module::from_ptx(runtime, device, text) };
-    raw::keep(&key, &Stored { code, names: vec![name.to_owned()] });
+    place.keep(&code);
     Ok(module)
+}
+
+/// Where the code of a text is kept on disk.
+struct KeptPlace {
+    name: String,
+    text: String,
+    architecture: String,
+    compiler: String,
+}
+
+impl KeptPlace {
+    fn of(runtime: &Runtime, device: DeviceIndex, name: &str, text: &str) -> c10_core::Result<Self> {
+        let (major, minor) = runtime.devices().capability(device)?;
+        let version = runtime.driver_version()?.0;
+        let architecture = format!("{major}.{minor}");
+        let compiler = format!("driver{}.{}", version / 1000, version % 1000 / 10);
+        Ok(Self { name: name.to_owned(), text: text.to_owned(), architecture, compiler })
+    }
+
+    fn key(&self) -> FileKey<'_> {
+        let (architecture, compiler) = (self.architecture.clone(), self.compiler.clone());
+        FileKey { name: &self.name, architecture, compiler, is_machine: true, text: &self.text }
+    }
+
+    fn keep(&self, code: &[u8]) {
+        raw::keep(&self.key(), &Stored { code: code.to_vec(), names: vec![self.name.clone()] });
+    }
+}
+
+/// Has the driver compile a text, a long one in steps. Machine code that comes of those is given to `made`.
+fn compiled(
+    runtime: &Runtime,
+    device: DeviceIndex,
+    text: &str,
+    made: impl FnOnce(&[u8]) + Send + 'static,
+) -> c10_core::Result<Module> {
+    match is_long(text) {
+        true => Module::from_ptx_in_steps(runtime, device, text, made),
+        false => Module::from_ptx(runtime, device, text),
+    }
+}
+
+/// Lines of a text that is long: the driver takes about 70 ms and more for it.
+const LONG: usize = 1000;
+
+fn is_long(text: &str) -> bool {
+    text.lines().nth(LONG).is_some()
 }
 
 /// Whether the driver keeps what it compiles on disk, as it does unless it is told otherwise.

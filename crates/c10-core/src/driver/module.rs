@@ -74,7 +74,13 @@ impl Api {
     /// Loads PTX, which the driver compiles for the device.
     pub(crate) fn module_from_ptx(&self, device: DeviceIndex, text: &CStr) -> Result<ModuleHandle> {
         // SAFETY: text that ends with a zero byte is a whole image.
-        unsafe { self.module_from_image(device, text.to_bytes_with_nul()) }
+        unsafe { self.load_module(device, text.to_bytes_with_nul(), None) }
+    }
+
+    /// Loads PTX, which the driver compiles for the device without optimising it.
+    pub(crate) fn module_from_ptx_quickly(&self, device: DeviceIndex, text: &CStr) -> Result<ModuleHandle> {
+        // SAFETY: text that ends with a zero byte is a whole image.
+        unsafe { self.load_module(device, text.to_bytes_with_nul(), Some(0)) }
     }
 
     /// Loads PTX that ends with a zero byte, or machine code.
@@ -82,16 +88,34 @@ impl Api {
     /// # Safety
     /// - The image is whole: how long it is, the driver reads in it.
     pub(crate) unsafe fn module_from_image(&self, device: DeviceIndex, image: &[u8]) -> Result<ModuleHandle> {
+        // SAFETY: the caller's promise.
+        unsafe { self.load_module(device, image, None) }
+    }
+
+    /// Loads an image; `level` says how much the driver optimises, where that is not as much as usual.
+    ///
+    /// # Safety
+    /// - As for [`Self::module_from_image`].
+    unsafe fn load_module(&self, device: DeviceIndex, image: &[u8], level: Option<usize>) -> Result<ModuleHandle> {
         // The driver compiles PTX here.
         let _span = tracing::debug_span!("load_module", device = device, bytes = image.len()).entered();
         self.bind(device)?;
         let mut module: CUmodule = ptr::null_mut();
         let mut log = vec![0_u8; LOG_BYTES];
-        let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(log.len())];
-        let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
-        // SAFETY: the image is whole; there are two options with their values; the log is as long as is said.
-        let loaded = unsafe { self.table.cuModuleLoadDataEx(&mut module, image.as_ptr().cast(), 2, options, values) };
+        let mut options = [
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            CUjit_option::CU_JIT_OPTIMIZATION_LEVEL,
+        ];
+        let mut values = [
+            log.as_mut_ptr().cast::<c_void>(),
+            ptr::without_provenance_mut(log.len()),
+            ptr::without_provenance_mut(level.unwrap_or(0)),
+        ];
+        let count = 2 + u32::from(level.is_some());
+        let (image, options, values) = (image.as_ptr().cast(), options.as_mut_ptr(), values.as_mut_ptr());
+        // SAFETY: the image is whole; there are as many options with their values; the log is as long as is said.
+        let loaded = unsafe { self.table.cuModuleLoadDataEx(&mut module, image, count, options, values) };
         match loaded.map_err(Error::from) {
             Ok(()) => Ok(ModuleHandle(module.expose_provenance())),
             Err(Error::Accelerator(error)) => {

@@ -1,7 +1,7 @@
 //! Modules and kernels: loading code onto a device and launching it.
 //!
 //! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `prepared` (launches that are
-//! checked once and repeated), `link` (modules of several inputs), `ptx` (what parameters a text declares), `own` (kernels of our own: `sleep`, `condition`),
+//! checked once and repeated), `link` (modules of several inputs), `steps` (code that is there soon and good later), `ptx` (what parameters a text declares), `own` (kernels of our own: `sleep`, `condition`),
 //! `tensor_map` (a parameter that describes a tensor).
 //!
 //! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, graphs that captured one of
@@ -22,13 +22,14 @@ mod own;
 mod prepared;
 mod ptx;
 mod sleep;
+mod steps;
 mod tensor_map;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cuda_sys::driver::types::{CUdevice_attribute as DeviceAttribute, CUfunction_attribute as Attribute};
 
@@ -38,6 +39,7 @@ pub(crate) use condition::launch_set_condition;
 pub use detached::DetachedKernel;
 pub use prepared::PreparedLaunch;
 pub(crate) use sleep::queue_sleep;
+use steps::Later;
 pub use tensor_map::TensorMap;
 
 use crate::api::arg::StreamArg;
@@ -84,6 +86,8 @@ struct Loaded {
     /// Functions that were asked for.
     functions: Mutex<BTreeMap<String, Arc<Function>>>,
     told: Told,
+    /// Better code, where it comes later.
+    later: Option<Later>,
 }
 
 impl Drop for Loaded {
@@ -108,6 +112,8 @@ struct Function {
     /// The name where accesses to memory are reported.
     reported: &'static str,
     handle: FunctionHandle,
+    /// The same function of better code.
+    better: OnceLock<FunctionHandle>,
     attributes: KernelAttributes,
     /// Sizes of the parameters, where the driver or the module's text tells them.
     parameters: Option<Vec<usize>>,
@@ -174,7 +180,7 @@ impl Module {
     /// The text holds a zero byte, the driver refuses it (with its log), or the driver's error.
     pub fn from_ptx(runtime: &Runtime, device: DeviceIndex, text: &str) -> Result<Self> {
         let ended = CString::new(text).map_err(|_| ModuleError::ZeroByte)?;
-        Self::load(runtime, device, Some(text), |ready| ready.api.module_from_ptx(device, &ended))
+        Self::load(runtime, device, (Some(text), None), |ready| ready.api.module_from_ptx(device, &ended))
     }
 
     /// Loads an image onto a device: machine code (a cubin or a bundle of them), or PTX that ends with a zero byte.
@@ -190,14 +196,14 @@ impl Module {
         }
         let text = image.split_last().and_then(|(_, text)| std::str::from_utf8(text).ok());
         // SAFETY: the caller's promise.
-        Self::load(runtime, device, text, |ready| unsafe { ready.api.module_from_image(device, image) })
+        Self::load(runtime, device, (text, None), |ready| unsafe { ready.api.module_from_image(device, image) })
     }
 
-    /// Loads a module. `text` is given unless the image is machine code.
+    /// Loads a module. `text` is given unless the image is machine code; `later` where better code comes later.
     fn load(
         runtime: &Runtime,
         device: DeviceIndex,
-        text: Option<&str>,
+        (text, later): (Option<&str>, Option<Later>),
         load: impl FnOnce(&Started) -> Result<ModuleHandle>,
     ) -> Result<Self> {
         let ready = runtime.check_device(device)?;
@@ -207,7 +213,7 @@ impl Module {
         let text = text.filter(|_| !ready.api.tells_parameters());
         let declared = text.map(ptx::parameters).unwrap_or_default();
         let (functions, told) = (Mutex::default(), Told::default());
-        let loaded = Loaded { device, handle, home: runtime.downgrade(), declared, functions, told };
+        let loaded = Loaded { device, handle, home: runtime.downgrade(), declared, functions, told, later };
         Ok(Self { runtime: runtime.clone(), loaded: Arc::new(loaded) })
     }
 
@@ -228,6 +234,7 @@ impl Module {
             Some(known) => Arc::clone(known),
             None => {
                 let found = Arc::new(Function::find(ready, &self.loaded, name)?);
+                self.loaded.later.iter().try_for_each(|later| later.improve(&found))?;
                 functions.insert(name.to_owned(), Arc::clone(&found));
                 found
             }
@@ -249,6 +256,7 @@ impl Function {
             noted: ready.launches.name(name),
             reported: lasting_name(name),
             handle,
+            better: OnceLock::new(),
             attributes: KernelAttributes {
                 max_threads_per_block: told(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
                 shared_bytes: told(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
@@ -275,6 +283,12 @@ impl Function {
 }
 
 impl Function {
+    /// What a launch runs.
+    #[inline]
+    fn best(&self) -> FunctionHandle {
+        self.better.get().copied().unwrap_or(self.handle)
+    }
+
     fn refuse(&self, kind: LaunchErrorKind) -> Error {
         LaunchError { kernel: self.name.clone(), kind }.into()
     }
@@ -363,9 +377,10 @@ impl Launch<'_> {
             buffer.use_in(ready, stream, capture)?;
         }
         if let Some(capture) = capture {
+            loaded.later.iter().for_each(Later::wait);
             loaded.told.once(capture, || ready.captures.keep(capture.id, KeptId::of(loaded), || loaded.clone()));
         }
-        let queued = queue(&ready.api, function.handle, capture.is_some());
+        let queued = queue(&ready.api, function.best(), capture.is_some());
         if capture.is_some() {
             queued?;
         } else if queued.is_err() || ready.launches.blocking {
@@ -439,7 +454,10 @@ impl Kernel {
         if bytes > limit {
             return Err(self.refuse(LaunchErrorKind::SharedMemory { asked: bytes, limit }));
         }
-        ready.api.function_set_dynamic_shared(loaded.device, self.function.handle, bytes)?;
+        self.module.wait_for_code();
+        for handle in self.function.better.get().into_iter().chain([&self.function.handle]) {
+            ready.api.function_set_dynamic_shared(loaded.device, *handle, bytes)?;
+        }
         self.function.dynamic_shared.store(bytes, Ordering::Release);
         Ok(())
     }

@@ -1,0 +1,123 @@
+//! Code that is there soon and good later. The driver compiles a text without optimising it; a thread has it compiled as
+//! usual meanwhile, and launches run that as soon as it is there.
+//!
+//! A driver that loads a text lets no thread launch anything before it is compiled, and its linker does not hold up
+//! launches: so the module is loaded from what the linker makes.
+//!
+//! **Invariants:** both codes are of one text, and a launch gives the same whichever it runs. What is captured runs the
+//! better one, because a graph keeps what it has captured. Whatever becomes of the thread, nobody waits for it in vain.
+//!
+//! # Safety
+//! The image that is loaded is what the driver's linker has made.
+#![expect(unsafe_code, reason = "loads code that the driver has made")]
+
+use std::ffi::CString;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+
+use crate::api::launch::{Function, Loaded, Module};
+use crate::base::device::DeviceIndex;
+use crate::base::error::{ModuleError, Result};
+use crate::runtime::Runtime;
+
+/// The code that a module gets later.
+#[derive(Default)]
+pub(super) struct Later {
+    has_ended: Mutex<bool>,
+    ended: Condvar,
+    code: OnceLock<Arc<Loaded>>,
+}
+
+impl Later {
+    /// Waits until the thread has ended, with better code or without.
+    pub(super) fn wait(&self) {
+        let ended = self.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.ended.wait_while(ended, |ended| !*ended));
+    }
+
+    fn end(&self) {
+        *self.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.ended.notify_all();
+    }
+
+    /// Has a function run the better code, once that is there.
+    pub(super) fn improve(&self, function: &Function) -> Result<()> {
+        let Some(code) = self.code.get() else { return Ok(()) };
+        let Some(runtime) = Runtime::upgrade(&code.home) else { return Ok(()) };
+        let better = Module { runtime, loaded: Arc::clone(code) }.kernel(&function.name)?;
+        function.better.get_or_init(|| better.function.handle);
+        Ok(())
+    }
+}
+
+/// Ends the wait of others when the thread ends, in whichever way.
+struct Ends(Arc<Loaded>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.later.iter().for_each(Later::end);
+    }
+}
+
+impl Module {
+    /// Loads PTX as [`Self::from_ptx`] does, from code that the driver has not optimised (`CU_JIT_OPTIMIZATION_LEVEL` 0).
+    /// For a long text that takes the driver about 0.6 of the time. A thread has the driver compile the text as usual
+    /// meanwhile; launches run that code as soon as it is there, and what is captured waits for it. `made` gets the
+    /// machine code then, in the thread. Where the thread fails, the first code stays.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{Module, Runtime};
+    ///
+    /// let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
+    /// let module = Module::from_ptx_in_steps(&Runtime::current(), 0, text, |_| {})?;
+    /// assert_eq!(module.kernel("nothing")?.name(), "nothing");
+    /// module.wait_for_code();
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Self::from_ptx`].
+    pub fn from_ptx_in_steps(
+        runtime: &Runtime,
+        device: DeviceIndex,
+        text: &str,
+        made: impl FnOnce(&[u8]) + Send + 'static,
+    ) -> Result<Self> {
+        let ended = CString::new(text).map_err(|_| ModuleError::ZeroByte)?;
+        let later = Some(Later::default());
+        let module = Self::load(runtime, device, (Some(text), later), |ready| {
+            ready.api.module_from_ptx_quickly(device, &ended)
+        })?;
+        let (own, text, ends) = (module.clone(), text.to_owned(), Ends(Arc::clone(&module.loaded)));
+        let work = move || {
+            // Dropped last: whoever has waited may be the one who ends the runtime.
+            let _ends = ends;
+            match own.compile_better(&text) {
+                Ok(code) => made(&code),
+                Err(error) => tracing::warn!(%error, "a kernel stays as it was compiled first"),
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("compile".to_owned()).spawn(work) {
+            tracing::warn!(%error, "a kernel stays as it was compiled first");
+        }
+        Ok(module)
+    }
+
+    /// Waits until launches run the code that is to stay ([`Self::from_ptx_in_steps`]). At once for other modules.
+    pub fn wait_for_code(&self) {
+        self.loaded.later.iter().for_each(Later::wait);
+    }
+
+    /// Compiles the text as usual, and has all functions run that.
+    fn compile_better(self, text: &str) -> Result<Vec<u8>> {
+        let Self { runtime, loaded } = &self;
+        let code = Self::compile_ptx(runtime, loaded.device, text)?;
+        // SAFETY: the driver's linker made the image and told its length.
+        let better = unsafe { Self::from_image(runtime, loaded.device, &code) }?;
+        let Some(later) = &loaded.later else { return Ok(code) };
+        let functions = loaded.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        later.code.get_or_init(|| better.loaded);
+        functions.values().try_for_each(|function| later.improve(function))?;
+        Ok(code)
+    }
+}
