@@ -61,4 +61,5 @@ mod types;
 
 pub use graph::{Binary, Compare, Graph, GraphError, Node, Program, Unary, Value};
 pub use math::Math;
+pub use ptx::is_long;
 pub use types::{Kind, Type};

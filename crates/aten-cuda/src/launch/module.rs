@@ -17,6 +17,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use c10_core::{DeviceIndex, Error, Module, Runtime};
+use kernel_ir::is_long;
 
 use crate::base::error::Result;
 use crate::raw::{self, FileKey, Stored, fingerprint};
@@ -176,13 +177,6 @@ fn compiled(
         true => Module::from_ptx_in_steps(runtime, device, text, made),
         false => Module::from_ptx(runtime, device, text),
     }
-}
-
-/// Lines of a text that is long: the driver takes about 70 ms and more for it.
-const LONG: usize = 1000;
-
-fn is_long(text: &str) -> bool {
-    text.lines().nth(LONG).is_some()
 }
 
 /// Whether the driver keeps what it compiles on disk, as it does unless it is told otherwise.

@@ -114,6 +114,19 @@ impl fmt::Display for Reg {
     }
 }
 
+/// Lines of a text that is long ([`is_long`]).
+const LONG: usize = 1000;
+
+/// Whether a text is so long that the driver's compiler takes some 70 ms and more for it.
+///
+/// ```
+/// assert!(kernel_ir::is_long(&"ret;\n".repeat(1001)) && !kernel_ir::is_long(&"ret;\n".repeat(1000)));
+/// ```
+#[must_use]
+pub fn is_long(text: &str) -> bool {
+    text.lines().nth(LONG).is_some()
+}
+
 /// The body of a kernel while it is written.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -123,6 +136,8 @@ pub(crate) struct Writer {
     calls: BTreeSet<(Math, Type)>,
     /// Bytes of shared memory, which has the name `shared`.
     pub(crate) shared: usize,
+    /// Threads that are to be on a multiprocessor at once, at the cost of registers, where the text is long.
+    pub(crate) crowd: Option<u32>,
     /// Whether the target has instructions for `bf16`.
     has_bf16: bool,
     target: u32,
@@ -161,6 +176,7 @@ impl Writer {
             labels: 0,
             calls,
             shared: 0,
+            crowd: None,
             has_bf16,
             target,
             is_fused,
@@ -269,7 +285,11 @@ impl Writer {
         let mut text = format!(".version {VERSION}\n.target sm_{}\n.address_size 64\n\n", self.target);
         math::write_functions(&self.calls, &mut text);
         let _ = writeln!(text, ".visible .entry {name}(\n\t{}\n)", parameters.join(",\n\t"));
-        let _ = writeln!(text, ".maxntid {threads}, 1, 1\n{{");
+        let _ = writeln!(text, ".maxntid {threads}, 1, 1");
+        if let Some(crowd) = self.crowd.filter(|_| is_long(&self.body)) {
+            let _ = writeln!(text, ".minnctapersm {}", (crowd / threads).max(1));
+        }
+        text.push_str("{\n");
         for class in Class::ALL {
             let count = self.counts[class as usize];
             if count > 0 {

@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use crate::api::launch::{Function, Loaded, Module};
 use crate::base::device::DeviceIndex;
 use crate::base::error::{ModuleError, Result};
+use crate::base::process;
 use crate::runtime::Runtime;
 
 /// The code that a module gets later.
@@ -28,8 +29,11 @@ pub(super) struct Later {
 }
 
 impl Later {
-    /// Waits until the thread has ended, with better code or without.
+    /// Waits until the thread has ended, with better code or without. A forked child has no such thread.
     pub(super) fn wait(&self) {
+        if process::in_bad_fork() {
+            return;
+        }
         let ended = self.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.ended.wait_while(ended, |ended| !*ended));
     }
