@@ -26,6 +26,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use c10_core::Runtime;
+use smallvec::SmallVec;
 
 pub use cpp::Untranslated;
 pub use parse::CodeParser;
@@ -223,7 +224,7 @@ impl JittedFunction {
         tensors: impl IntoIterator<Item = T>,
         numbers: &[(&str, Scalar)],
     ) -> Result<Tensor> {
-        let mut made = self.call_multi(tensors, numbers)?;
+        let mut made = run::call(&self.0, &operands(tensors), numbers, None)?;
         Ok(made.swap_remove(0))
     }
 
@@ -247,8 +248,7 @@ impl JittedFunction {
         tensors: impl IntoIterator<Item = T>,
         numbers: &[(&str, Scalar)],
     ) -> Result<Vec<Tensor>> {
-        let operands: Vec<Operand<'a>> = tensors.into_iter().map(Into::into).collect();
-        run::call(&self.0, &operands, numbers, None)
+        run::call(&self.0, &operands(tensors), numbers, None).map(SmallVec::into_vec)
     }
 
     /// As [`Self::call`], with the results in tensors that are there already. An output may be an input, element by element.
@@ -273,9 +273,12 @@ impl JittedFunction {
         numbers: &[(&str, Scalar)],
         outputs: &[&Tensor],
     ) -> Result<()> {
-        let operands: Vec<Operand<'a>> = tensors.into_iter().map(Into::into).collect();
-        run::call(&self.0, &operands, numbers, Some(outputs)).map(drop)
+        run::call(&self.0, &operands(tensors), numbers, Some(outputs)).map(drop)
     }
+}
+
+fn operands<'a, T: Into<Operand<'a>>>(tensors: impl IntoIterator<Item = T>) -> SmallVec<[Operand<'a>; 8]> {
+    tensors.into_iter().map(Into::into).collect()
 }
 
 impl fmt::Debug for JittedFunction {

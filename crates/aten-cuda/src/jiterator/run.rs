@@ -13,6 +13,7 @@ use crate::base::jit_error::JitError;
 use crate::base::promotion::Participants;
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims};
+use crate::expression::Made;
 use crate::iterate;
 use crate::ops::check_overlap;
 use crate::tensor::{Operand, Tensor, empty_strided, is_host};
@@ -26,7 +27,7 @@ pub(super) fn call(
     operands: &[Operand<'_>],
     given: &[(&str, Scalar)],
     outputs: Option<&[&Tensor]>,
-) -> Result<Vec<Tensor>> {
+) -> Result<Made> {
     if !function.has_device {
         return Err(JitError::NoDevice.into());
     }
@@ -37,7 +38,7 @@ pub(super) fn call(
     if outputs.is_none()
         && let Some(made) = function.translation.run_whole(function, operands, &numbers)?
     {
-        return Ok(made.into_vec());
+        return Ok(made);
     }
     let (tensors, device) = tensors(operands)?;
     let inputs: SmallVec<[&Tensor; 4]> = tensors.iter().collect();
@@ -50,7 +51,7 @@ pub(super) fn call(
         None => {
             let strides = iterate::result_strides(&sizes, &inputs, false);
             let make = |_| empty_strided(&sizes, &strides, common, device);
-            (0..function.outputs).map(make).collect::<Result<Vec<_>>>()?
+            (0..function.outputs).map(make).collect::<Result<Made>>()?
         }
         Some(outputs) => {
             check_outputs(function, outputs, &inputs, (&sizes, common, device))?;
