@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use aten_cuda::compile::compile;
 use aten_cuda::{DType, Tensor};
-use testkit::{CUresult, Config, Fault, Simulation};
+use testkit::{CUresult, Config, Fault, Machine, Simulation};
 
 /// An empty folder of a test.
 fn folder(name: &str) -> PathBuf {
@@ -161,31 +161,38 @@ fn a_full_disk_keeps_nothing_and_changes_no_result() {
     });
 }
 
+fn numbers(sizes: &[i64]) -> Tensor {
+    let count: i64 = sizes.iter().product();
+    let values: Vec<f32> = (0..count).map(|at| ((at * 37) % 101) as f32 / 25.0 - 2.0).collect();
+    Tensor::from_slice(&values, sizes).unwrap().to_dtype(DType::BF16).unwrap().cuda(None).unwrap()
+}
+
+fn bits(made: &[Tensor]) -> Vec<u32> {
+    let values = made[0].to_dtype(DType::F32).unwrap().to_vec::<f32>().unwrap();
+    values.into_iter().map(f32::to_bits).collect()
+}
+
+/// How often the driver was called so.
+fn calls(machine: &Machine, name: &str) -> u64 {
+    machine.calls().iter().filter(|(call, ..)| *call == name).map(|(.., count)| count).sum()
+}
+
 /// The bits of a long program on a machine of its own, by a first call and by one after all threads are done, and the calls
 /// of the linker; `folder` has a file by then.
 fn long(folder: &Path) -> ([Vec<u32>; 2], u64) {
     let simulation = Simulation::new(Config::default());
     let simulated = simulation.here();
     simulated.machine().make_default();
-    let numbers = |sizes: &[i64]| {
-        let count: i64 = sizes.iter().product();
-        let values: Vec<f32> = (0..count).map(|at| ((at * 37) % 101) as f32 / 25.0 - 2.0).collect();
-        Tensor::from_slice(&values, sizes).unwrap().to_dtype(DType::BF16).unwrap().cuda(None).unwrap()
-    };
     let inputs = [numbers(&[2, 4096]), numbers(&[4096]), numbers(&[4096])];
     let inputs: Vec<&Tensor> = inputs.iter().collect();
     let compiled = compile(programs::norm);
-    let bits = || {
-        let values = compiled.call(&inputs).unwrap()[0].to_dtype(DType::F32).unwrap().to_vec::<f32>().unwrap();
-        values.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
-    };
+    let bits = || bits(&compiled.call(&inputs).unwrap());
     let first = bits();
     let end = Instant::now() + Duration::from_secs(60);
     while files(folder).is_empty() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let links =
-        simulated.machine().calls().iter().filter(|(call, ..)| *call == "cuLinkComplete").map(|(.., n)| n).sum();
+    let links = calls(simulated.machine(), "cuLinkComplete");
     ([first, bits()], links)
 }
 
@@ -202,5 +209,39 @@ fn a_long_text_is_compiled_in_steps_and_kept() {
         let (after, links) = long(&own);
         assert_eq!(links, 0);
         assert!(after[0] == before[0] && after[1] == before[0]);
+    });
+}
+
+#[test]
+fn what_runs_before_the_better_code_gives_the_same_bits() {
+    type Function = fn(&[Tensor]) -> aten_cuda::Result<Vec<Tensor>>;
+    let programs: [(&str, Function, &[&[i64]]); 3] = [
+        ("a row of two lanes for each thread", programs::norm, &[&[2, 4096], &[4096], &[4096]]),
+        ("a row of one lane", programs::norm, &[&[2, 6144], &[6144], &[6144]]),
+        ("a split sum", programs::squares, &[&[(1 << 17) + 77], &[(1 << 17) + 77]]),
+    ];
+    let test = "what_runs_before_the_better_code_gives_the_same_bits";
+    with_switches(test, &folder("before"), ["1", "0"], |own| {
+        for (name, function, sizes) in programs {
+            let simulation = Simulation::new(Config::default());
+            let simulated = simulation.here();
+            simulated.machine().make_default();
+            let owned: Vec<Tensor> = sizes.iter().map(|sizes| numbers(sizes)).collect();
+            let inputs: Vec<&Tensor> = owned.iter().collect();
+            let expected = bits(&function(&owned).unwrap());
+            let code = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+            simulated.machine().inject(Fault { call: "cuLinkCreate_v2", occurrence: 1, code });
+            let compiled = compile(function);
+            for _ in 0..3 {
+                assert!(bits(&compiled.call(&inputs).unwrap()) == expected, "{name}");
+            }
+            let end = Instant::now() + Duration::from_secs(60);
+            while calls(simulated.machine(), "cuLinkCreate_v2") == 0 && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let linked = ["cuLinkCreate_v2", "cuLinkComplete"].map(|call| calls(simulated.machine(), call));
+            assert_eq!(linked, [1, 0], "{name}");
+            assert!(files(&own).iter().all(|file| !file.to_str().unwrap().contains("compiled_rows")), "{name}");
+        }
     });
 }

@@ -86,7 +86,7 @@ pub use api::guard::{MultiStreamGuard, StreamGuard};
 pub use api::ipc::{Ipc, SharedBuffer};
 pub use api::launch::{
     Arg, DetachedKernel, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, MemoryAccess, Module,
-    PreparedLaunch, TensorMap,
+    PreparedLaunch, TensorMap, TextSteps,
 };
 pub use api::library::{LibraryFunction, LibrarySource, LibraryStream};
 pub use api::mem_pool::{EnteredPool, MemPool, MemPoolGuard, MemPoolOptions, MemPools};

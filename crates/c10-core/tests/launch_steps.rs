@@ -11,7 +11,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use c10_core::{
-    CUDAGraph, CaptureMode, DeviceBuffer, Kernel, LaunchConfig, Module, Result, Stream, TraceEvent, TraceKind,
+    CUDAGraph, CaptureMode, DeviceBuffer, Kernel, LaunchConfig, Module, Result, Stream, TextSteps, TraceEvent,
+    TraceKind,
 };
 use common::{DEVICE, Rig, rig};
 use cuda_sim::Fault;
@@ -47,6 +48,16 @@ const TEXT: &str = "
     ret;
 }
 ";
+
+/// The same kernels, each word by the even one of two threads.
+fn twofold() -> String {
+    let number = "mad.lo.u32 %r5, %r2, %r3, %r4;";
+    let halved = "mad.lo.u32 %r5, %r2, %r3, %r4; and.b32 %r6, %r5, 1; setp.ne.u32 %p, %r6, 0;
+    @%p ret;
+    shr.u32 %r5, %r5, 1;";
+    assert_eq!(TEXT.matches(number).count(), 2);
+    TEXT.replace(number, halved)
+}
 
 /// A rig whose machine threads without one of their own have, as long as the guard lives.
 fn alone() -> (MutexGuard<'static, ()>, Rig) {
@@ -90,7 +101,7 @@ fn functions(rig: &Rig) -> Receiver<u64> {
 fn in_steps(rig: &Rig) -> Result<(Module, Receiver<usize>)> {
     let (tell, told) = channel();
     let made = move |code: &[u8]| tell.send(code.len()).unwrap_or_default();
-    Ok((Module::from_ptx_in_steps(&rig.runtime, DEVICE, TEXT, made)?, told))
+    Ok((Module::from_ptx_in_steps(&rig.runtime, DEVICE, TextSteps::of(TEXT), made)?, told))
 }
 
 #[test]
@@ -157,5 +168,35 @@ fn the_first_code_stays_where_there_is_no_better() {
         drop((module, kernel));
         rig.runtime.synchronize(DEVICE).unwrap();
         assert_eq!(rig.machine.live().modules, 0, "{call}");
+    }
+}
+
+#[test]
+fn blocks_of_the_first_code_may_be_larger() {
+    let first = twofold();
+    let steps = TextSteps { first: &first, block_factor: 2, last: TEXT };
+    for is_better in [false, true] {
+        let (_alone, rig) = alone();
+        if !is_better {
+            let code = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+            rig.machine.inject(Fault { call: "cuLinkCreate_v2", occurrence: 1, code });
+        }
+        let stream = rig.stream();
+        let module = Module::from_ptx_in_steps(&rig.runtime, DEVICE, steps, |_| {}).unwrap();
+        let kernel = module.kernel("add").unwrap();
+        assert_eq!(kernel.attributes().max_threads_per_block, 512);
+        module.wait_for_code();
+        let buffer = words(&rig, &stream);
+        launch(&kernel, &buffer, 3, &stream).unwrap();
+        assert_eq!(read(&buffer), [3; WORDS], "{is_better}");
+        // SAFETY: as in `launch`; there are more threads than words.
+        let most = |threads| unsafe {
+            let arguments = [(&buffer).into(), 1000_u32.into(), 4_u32.into()];
+            kernel.launch(&LaunchConfig::linear(1000, threads), &arguments, &stream)
+        };
+        most(512).unwrap();
+        let error = most(513).unwrap_err().to_string();
+        assert!(error.contains("513") && error.contains("512"), "{error}");
+        assert_eq!(read(&buffer), [7; WORDS], "{is_better}");
     }
 }

@@ -15,6 +15,7 @@ use kernel_ir::pointwise::{self, Access, Meta, Parts, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
+use super::module::Written;
 use super::prepared::{Keeps, Prepared};
 use super::{Part, ProgramKey, Work, arch, module};
 use crate::base::error::{Error, Result, TensorError};
@@ -75,7 +76,7 @@ pub(super) fn run(
         let target = variants.target(runtime, index)?;
         let schedule = schedule(work, iteration, parts, target);
         let key = VariantKey { program: work.key, plan: Plan::Pointwise(schedule), device: index };
-        let write = || Ok(pointwise::write(&work.program, &schedule, work.key.operation)?.text);
+        let write = || Ok(pointwise::write(&work.program, &schedule, work.key.operation)?.text.into());
         let kernel = variants.kernel(runtime, key, write)?;
         let (meta, config) = numbers(work, iteration, parts, &schedule)?;
         let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
@@ -113,7 +114,7 @@ pub(crate) fn run_programs(
         let all: Vec<&Program> = programs.iter().map(Arc::as_ref).collect();
         let several = Parts::new(&all)?;
         let variant = VariantKey { program: key, plan: Plan::Parts(target), device: index };
-        let kernel = variants.kernel(runtime, variant, || Ok(several.write(key.operation, target)))?;
+        let kernel = variants.kernel(runtime, variant, || Ok(several.write(key.operation, target).into()))?;
         let words = several.words(counts);
         let blocks = words.last().copied().unwrap_or(0);
         let numbers: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
@@ -170,7 +171,7 @@ pub(crate) fn whole_kernel_of(
     Runtime::with_current(|runtime| {
         let variants = runtime.extension::<Variants>();
         let schedule = Schedule::contiguous(program).for_target(variants.target(runtime, device)?);
-        let write = || Ok(pointwise::write(program, &schedule, key.operation)?.text);
+        let write = || Ok(pointwise::write(program, &schedule, key.operation)?.text.into());
         let variant = VariantKey { program: key, plan: Plan::Pointwise(schedule), device };
         // What `Meta` says of contiguous kernels: the number of elements, then the scalars.
         let launch = variants.kernel(runtime, variant, write)?.prepare(BLOCK, tensors, 1 + scalars)?;
@@ -250,7 +251,7 @@ fn too_large(like: Option<&Tensor>) -> Error {
 /// tensors.
 pub(super) fn run_rows(
     (program, plan, device): (ProgramKey, Plan, Device),
-    write: impl FnOnce() -> std::result::Result<String, GraphError>,
+    write: impl FnOnce() -> std::result::Result<Written, GraphError>,
     parts: (&[Part<'_>], usize),
     (numbers, config): (&[u8], &LaunchConfig),
     keeps: Keeps,
@@ -387,14 +388,18 @@ impl Variants {
         &self,
         runtime: &Runtime,
         key: VariantKey,
-        write: impl FnOnce() -> std::result::Result<String, GraphError>,
+        write: impl FnOnce() -> std::result::Result<Written, GraphError>,
     ) -> Result<Kernel> {
         if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(known.attach(runtime)?);
         }
         let name = key.program.operation;
-        let load = if key.program.is_fused() { module::load_kept } else { module::load };
-        let kernel = load(runtime, key.device, name, &write()?)?.kernel(name)?;
+        let (written, device) = (write()?, key.device);
+        let module = match key.program.is_fused() {
+            true => module::load_kept(runtime, device, name, &written)?,
+            false => module::load(runtime, device, name, &written.text)?,
+        };
+        let kernel = module.kernel(name)?;
         self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, kernel.detach());
         Ok(kernel)
     }

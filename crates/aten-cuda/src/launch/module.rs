@@ -16,7 +16,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use c10_core::{DeviceIndex, Error, Module, Runtime};
+use c10_core::{DeviceIndex, Error, Module, Runtime, TextSteps};
 use kernel_ir::is_long;
 
 use crate::base::error::Result;
@@ -51,6 +51,29 @@ impl KernelText {
     #[must_use]
     pub fn has_machine_code(&self, major: u32) -> bool {
         image(&self.text, major).is_some()
+    }
+}
+
+/// The text of a kernel as it is written.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// The PTX.
+    pub(super) text: String,
+    /// Where that is long: one that does the same and is compiled sooner, and how many times as many threads its blocks have.
+    pub(super) sooner: Option<(String, u32)>,
+}
+
+impl From<String> for Written {
+    fn from(text: String) -> Self {
+        let sooner = is_long(&text).then(|| (text.clone(), 1));
+        Self { text, sooner }
+    }
+}
+
+impl Written {
+    fn steps(&self) -> Option<TextSteps<'_>> {
+        let (first, block_factor) = self.sooner.as_ref()?;
+        Some(TextSteps { first, block_factor: *block_factor, last: &self.text })
     }
 }
 
@@ -115,12 +138,18 @@ pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &st
 /// What cannot be kept or read, or is refused, is compiled as if there were no folder.
 ///
 /// A long text is compiled in steps ([`Module::from_ptx_in_steps`]), whose outcome the folder keeps in any case.
-pub(super) fn load_kept(runtime: &Runtime, device: DeviceIndex, name: &str, text: &str) -> c10_core::Result<Module> {
+pub(super) fn load_kept(
+    runtime: &Runtime,
+    device: DeviceIndex,
+    name: &str,
+    written: &Written,
+) -> c10_core::Result<Module> {
+    let text = written.text.as_str();
     note(name, text);
     let refusals = runtime.extension::<Refusals>();
     let has_folder = !refusals.has_refused.load(Ordering::Relaxed) && raw::cache_folder().is_some();
-    if !has_folder || (driver_keeps_code() && !is_long(text)) {
-        return compiled(runtime, device, text, |_| {});
+    if !has_folder || (driver_keeps_code() && written.sooner.is_none()) {
+        return compiled(runtime, device, written, |_| {});
     }
     let place = KeptPlace::of(runtime, device, name, text)?;
     // SAFETY: the code is what the driver has made, as its length and hash say.
@@ -130,8 +159,8 @@ pub(super) fn load_kept(runtime: &Runtime, device: DeviceIndex, name: &str, text
     {
         return Ok(module);
     }
-    if is_long(text) {
-        return compiled(runtime, device, text, move |code| place.keep(code));
+    if written.sooner.is_some() {
+        return compiled(runtime, device, written, move |code| place.keep(code));
     }
     let Ok(code) = Module::compile_ptx(runtime, device, text) else { return Module::from_ptx(runtime, device, text) };
     let Ok(module) = loaded(&code) else { return Module::from_ptx(runtime, device, text) };
@@ -170,12 +199,12 @@ impl KeptPlace {
 fn compiled(
     runtime: &Runtime,
     device: DeviceIndex,
-    text: &str,
+    written: &Written,
     made: impl FnOnce(&[u8]) + Send + 'static,
 ) -> c10_core::Result<Module> {
-    match is_long(text) {
-        true => Module::from_ptx_in_steps(runtime, device, text, made),
-        false => Module::from_ptx(runtime, device, text),
+    match written.steps() {
+        Some(steps) => Module::from_ptx_in_steps(runtime, device, steps, made),
+        None => Module::from_ptx(runtime, device, &written.text),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::graph::GraphError;
 use crate::pointwise::Divider;
+use crate::ptx::is_long;
 use crate::reduce::{Last, Reduction};
 use crate::types::Type;
 
@@ -13,6 +14,9 @@ const KEPT_REGISTERS: u64 = 32;
 
 /// Nodes of programs, over all elements of a thread, of which a text for a row is written out.
 const WRITTEN_OUT: u64 = 2048;
+
+/// Lines of a long text of rows that are loaded again in each pass.
+const LONG_SWEEP: usize = 600;
 
 /// Which way the threads of a block lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,6 +89,20 @@ impl Schedule {
         };
         let folded = [2, 1].into_iter().find(|&lanes| is_short(lanes.into()));
         folded.map_or(fused, |folded| Self { folded, ..alone })
+    }
+
+    /// The same schedule for a text that is shorter, and whose kernel is slower: loops where this one's is written out.
+    /// Results are the same to the bit. A block has [`Self::block`] threads, which may be more.
+    #[must_use]
+    pub fn shortened(self) -> Self {
+        Self { folded: 0, unroll: 1, ..self }
+    }
+
+    /// Whether a text of this schedule is so long that its kernel is better begun with that of [`Self::shortened`]. Code that
+    /// is made later has more registers in rows that stay, so those gain by it where they are longer still.
+    #[must_use]
+    pub fn is_long(&self, text: &str) -> bool {
+        if self.resident > 0 { is_long(text) } else { text.lines().nth(LONG_SWEEP).is_some() }
     }
 
     /// Whether a block has one row, of vectors that stay.

@@ -1,8 +1,8 @@
 //! Rows on a device: one kernel, or for few long rows two.
 
 use c10_core::{Device, LaunchConfig};
-use kernel_ir::Type;
-use kernel_ir::reduce::{self, Meta, Numbers, Reduction};
+use kernel_ir::reduce::{self, Meta, Numbers, Reduction, Schedule};
+use kernel_ir::{GraphError, Type};
 
 use super::plan::{self, Plan};
 use super::{Frame, Part, RowWork};
@@ -10,6 +10,7 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::base::shape::{self, Dims, contiguous_strides};
 use crate::launch::device::{self, Step};
+use crate::launch::module::Written;
 use crate::launch::prepared::Whose;
 use crate::launch::{Keeps, Prepared};
 use crate::storage::Storage;
@@ -181,8 +182,22 @@ fn launch(
     let over_parts = u32::try_from(plan.parts).map_err(|_| too_large())?;
     let block = [u32::from(schedule.block()), 1, 1];
     let config = LaunchConfig { grid: [blocks, over_parts, 1], block, shared_bytes: 0 };
-    let write = || Ok(reduce::write(reduction, &schedule, work.key.operation)?.0);
+    let write = || written(reduction, &schedule, work.key.operation);
     let parts = (parts, reduction.output_types().len());
     let key = (work.key, device::Plan::Rows(schedule, step), device);
     device::run_rows(key, write, parts, (&numbers, &config), keeps)
+}
+
+/// The text of a kernel; where that is of a fused program and long, with a shorter one for the first launches.
+fn written(reduction: &Reduction, schedule: &Schedule, name: &str) -> std::result::Result<Written, GraphError> {
+    let (text, _) = reduce::write(reduction, schedule, name)?;
+    if !schedule.fused || !schedule.is_long(&text) {
+        return Ok(text.into());
+    }
+    let short = schedule.shortened();
+    let (first, _) = reduce::write(reduction, &short, name)?;
+    if first.len() >= text.len() {
+        return Ok(text.into());
+    }
+    Ok(Written { text, sooner: Some((first, u32::from(short.block() / schedule.block()))) })
 }

@@ -40,6 +40,7 @@ pub use detached::DetachedKernel;
 pub use prepared::PreparedLaunch;
 pub(crate) use sleep::queue_sleep;
 use steps::Later;
+pub use steps::TextSteps;
 pub use tensor_map::TensorMap;
 
 use crate::api::arg::StreamArg;
@@ -112,6 +113,8 @@ struct Function {
     /// The name where accesses to memory are reported.
     reported: &'static str,
     handle: FunctionHandle,
+    /// How many times as many threads a block of that has as a launch says.
+    block_factor: u32,
     /// The same function of better code.
     better: OnceLock<FunctionHandle>,
     attributes: KernelAttributes,
@@ -251,14 +254,16 @@ impl Function {
         let handle = ready.api.module_function(loaded.device, loaded.handle, &text)?.ok_or_else(none)?;
         let told = |attribute| ready.api.function_attribute(handle, attribute).map(count);
         let limit = |attribute| ready.api.attribute(loaded.device, attribute).map(count);
+        let block_factor = loaded.later.as_ref().map_or(1, Later::block_factor);
         Ok(Self {
             name: name.to_owned(),
             noted: ready.launches.name(name),
             reported: lasting_name(name),
             handle,
+            block_factor,
             better: OnceLock::new(),
             attributes: KernelAttributes {
-                max_threads_per_block: told(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+                max_threads_per_block: told(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)? / block_factor,
                 shared_bytes: told(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
                 const_bytes: told(Attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES)?,
                 local_bytes: told(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
@@ -283,10 +288,14 @@ impl Function {
 }
 
 impl Function {
-    /// What a launch runs.
+    /// What a launch of this shape runs, and in which shape.
     #[inline]
-    fn best(&self) -> FunctionHandle {
-        self.better.get().copied().unwrap_or(self.handle)
+    fn best(&self, shape: &Shape) -> (FunctionHandle, Shape) {
+        if let Some(&better) = self.better.get() {
+            return (better, *shape);
+        }
+        let [x, y, z] = shape.block;
+        (self.handle, Shape { block: [x * self.block_factor, y, z], ..*shape })
     }
 
     fn refuse(&self, kind: LaunchErrorKind) -> Error {
@@ -367,7 +376,7 @@ impl Launch<'_> {
         stream: StreamRef,
         buffers: impl Iterator<Item = &'b DeviceBuffer>,
         uses: impl FnOnce() -> Vec<MemoryUse>,
-        queue: impl FnOnce(&Api, FunctionHandle, bool) -> Result<()>,
+        queue: impl FnOnce(&Api, (FunctionHandle, Shape), bool) -> Result<()>,
     ) -> Result<()> {
         let Self { runtime, loaded, function } = self;
         let ready = runtime.ready()?;
@@ -380,7 +389,7 @@ impl Launch<'_> {
             loaded.later.iter().for_each(Later::wait);
             loaded.told.once(capture, || ready.captures.keep(capture.id, KeptId::of(loaded), || loaded.clone()));
         }
-        let queued = queue(&ready.api, function.best(), capture.is_some());
+        let queued = queue(&ready.api, function.best(shape), capture.is_some());
         if capture.is_some() {
             queued?;
         } else if queued.is_err() || ready.launches.blocking {
@@ -548,7 +557,7 @@ impl Kernel {
     ) -> Result<()> {
         let shape = Shape { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
         let launch = Launch { runtime: &self.module.runtime, loaded: &self.module.loaded, function: &self.function };
-        let queue = |api: &Api, handle, is_captured: bool| {
+        let queue = |api: &Api, (handle, shape), is_captured: bool| {
             // SAFETY: as many values as parameters and of their sizes, where those are known; the rest is the caller's
             // promise.
             if begin == Begin::Early && !is_captured && unsafe { api.launch_early(handle, shape, values, stream)? } {

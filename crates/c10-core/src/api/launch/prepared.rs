@@ -173,8 +173,9 @@ impl PreparedLaunch {
         let addresses = &*addresses;
         // SAFETY: the parameters were compared with as many addresses and words, where they are known; the rest is the
         // caller's promise.
-        let queue =
-            |api: &Api, handle: FunctionHandle, _| unsafe { api.launch_words(handle, shape, addresses, words, stream) };
+        let queue = |api: &Api, (handle, shape): (FunctionHandle, Shape), _| unsafe {
+            api.launch_words(handle, shape, addresses, words, stream)
+        };
         let uses = || {
             let of = |((buffer, range), access): (&(&DeviceBuffer, Range<usize>), &MemoryAccess)| {
                 access.of_range(buffer.address(), range)

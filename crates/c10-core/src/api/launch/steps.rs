@@ -1,11 +1,11 @@
-//! Code that is there soon and good later. The driver compiles a text without optimising it; a thread has it compiled as
-//! usual meanwhile, and launches run that as soon as it is there.
+//! Code that is there soon and good later. The driver compiles a text without optimising it; a thread has it, or another
+//! text of the same kernels, compiled as usual meanwhile, and launches run that as soon as it is there.
 //!
 //! A driver that loads a text lets no thread launch anything before it is compiled, and its linker does not hold up
 //! launches: so the module is loaded from what the linker makes.
 //!
-//! **Invariants:** both codes are of one text, and a launch gives the same whichever it runs. What is captured runs the
-//! better one, because a graph keeps what it has captured. Whatever becomes of the thread, nobody waits for it in vain.
+//! **Invariants:** a launch gives the same whichever code it runs, as far as the texts do. What is captured runs the better
+//! one, because a graph keeps what it has captured. Whatever becomes of the thread, nobody waits for it in vain.
 //!
 //! # Safety
 //! The image that is loaded is what the driver's linker has made.
@@ -20,15 +20,49 @@ use crate::base::error::{ModuleError, Result};
 use crate::base::process;
 use crate::runtime::Runtime;
 
+/// The texts of a module that is compiled in steps ([`Module::from_ptx_in_steps`]): kernels of the same names and parameters
+/// that do the same.
+///
+/// ```
+/// let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
+/// assert_eq!(c10_core::TextSteps::of(text).block_factor, 1);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextSteps<'a> {
+    /// What launches run at first, as the driver compiles it without optimising: a short text is there sooner.
+    pub first: &'a str,
+    /// How many times as many threads its blocks have as a launch says, along the first dimension; 0 counts as 1.
+    pub block_factor: u32,
+    /// What launches run later, as the driver compiles it usually.
+    pub last: &'a str,
+}
+
+impl<'a> TextSteps<'a> {
+    /// The same text in both steps.
+    #[must_use]
+    pub fn of(text: &'a str) -> Self {
+        Self { first: text, block_factor: 1, last: text }
+    }
+}
+
 /// The code that a module gets later.
-#[derive(Default)]
 pub(super) struct Later {
+    block_factor: u32,
     has_ended: Mutex<bool>,
     ended: Condvar,
     code: OnceLock<Arc<Loaded>>,
 }
 
 impl Later {
+    fn new(block_factor: u32) -> Self {
+        Self { block_factor, has_ended: Mutex::default(), ended: Condvar::new(), code: OnceLock::new() }
+    }
+
+    /// How many times as many threads a block of the code before it has.
+    pub(super) fn block_factor(&self) -> u32 {
+        self.block_factor
+    }
+
     /// Waits until the thread has ended, with better code or without. A forked child has no such thread.
     pub(super) fn wait(&self) {
         if process::in_bad_fork() {
@@ -63,17 +97,17 @@ impl Drop for Ends {
 }
 
 impl Module {
-    /// Loads PTX as [`Self::from_ptx`] does, from code that the driver has not optimised (`CU_JIT_OPTIMIZATION_LEVEL` 0).
-    /// For a long text that takes the driver about 0.6 of the time. A thread has the driver compile the text as usual
-    /// meanwhile; launches run that code as soon as it is there, and what is captured waits for it. `made` gets the
-    /// machine code then, in the thread. Where the thread fails, the first code stays.
+    /// Loads the first text as [`Self::from_ptx`] does, from code that the driver has not optimised
+    /// (`CU_JIT_OPTIMIZATION_LEVEL` 0). For a long text that takes the driver about 0.6 of the time. A thread has the driver
+    /// compile the last text as usual meanwhile; launches run that code as soon as it is there, and what is captured waits
+    /// for it. `made` gets the machine code then, in the thread. Where the thread fails, the first code stays.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
-    /// use c10_core::{Module, Runtime};
+    /// use c10_core::{Module, Runtime, TextSteps};
     ///
     /// let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
-    /// let module = Module::from_ptx_in_steps(&Runtime::current(), 0, text, |_| {})?;
+    /// let module = Module::from_ptx_in_steps(&Runtime::current(), 0, TextSteps::of(text), |_| {})?;
     /// assert_eq!(module.kernel("nothing")?.name(), "nothing");
     /// module.wait_for_code();
     /// # Ok::<(), c10_core::Error>(())
@@ -84,15 +118,15 @@ impl Module {
     pub fn from_ptx_in_steps(
         runtime: &Runtime,
         device: DeviceIndex,
-        text: &str,
+        TextSteps { first, block_factor, last }: TextSteps<'_>,
         made: impl FnOnce(&[u8]) + Send + 'static,
     ) -> Result<Self> {
-        let ended = CString::new(text).map_err(|_| ModuleError::ZeroByte)?;
-        let later = Some(Later::default());
-        let module = Self::load(runtime, device, (Some(text), later), |ready| {
+        let ended = CString::new(first).map_err(|_| ModuleError::ZeroByte)?;
+        let later = Some(Later::new(block_factor.max(1)));
+        let module = Self::load(runtime, device, (Some(first), later), |ready| {
             ready.api.module_from_ptx_quickly(device, &ended)
         })?;
-        let (own, text, ends) = (module.clone(), text.to_owned(), Ends(Arc::clone(&module.loaded)));
+        let (own, text, ends) = (module.clone(), last.to_owned(), Ends(Arc::clone(&module.loaded)));
         let work = move || {
             // Dropped last: whoever has waited may be the one who ends the runtime.
             let _ends = ends;
