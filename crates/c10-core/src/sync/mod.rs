@@ -3,6 +3,7 @@
 pub(crate) mod arena;
 pub(crate) mod hybrid_lock;
 pub(crate) mod lasting;
+pub(crate) mod places;
 pub(crate) mod spin_lock;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -12,13 +12,19 @@
 #![expect(unsafe_code, reason = "loads code that the driver has made")]
 
 use std::ffi::CString;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, OnceLock, PoisonError};
+use std::thread;
 
 use crate::api::launch::{Function, Loaded, Module};
 use crate::base::device::DeviceIndex;
 use crate::base::error::{ModuleError, Result};
 use crate::base::process;
 use crate::runtime::Runtime;
+use crate::sync::places::Places;
+
+/// Half of the processors: the others are for whoever compiles the next first text.
+static COMPILING: LazyLock<Places> =
+    LazyLock::new(|| Places::new(thread::available_parallelism().map_or(1, |count| count.get() / 2)));
 
 /// The texts of a module that is compiled in steps ([`Module::from_ptx_in_steps`]): kernels of the same names and parameters
 /// that do the same.
@@ -100,7 +106,8 @@ impl Module {
     /// Loads the first text as [`Self::from_ptx`] does, from code that the driver has not optimised
     /// (`CU_JIT_OPTIMIZATION_LEVEL` 0). For a long text that takes the driver about 0.6 of the time. A thread has the driver
     /// compile the last text as usual meanwhile; launches run that code as soon as it is there, and what is captured waits
-    /// for it. `made` gets the machine code then, in the thread. Where the thread fails, the first code stays.
+    /// for it. `made` gets the machine code then, in the thread. Where the thread fails, the first code stays. As many
+    /// threads compile at once as half of the processors; others wait for their turn.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -130,12 +137,13 @@ impl Module {
         let work = move || {
             // Dropped last: whoever has waited may be the one who ends the runtime.
             let _ends = ends;
+            let _place = COMPILING.take();
             match own.compile_better(&text) {
                 Ok(code) => made(&code),
                 Err(error) => tracing::warn!(%error, "a kernel stays as it was compiled first"),
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("compile".to_owned()).spawn(work) {
+        if let Err(error) = thread::Builder::new().name("compile".to_owned()).spawn(work) {
             tracing::warn!(%error, "a kernel stays as it was compiled first");
         }
         Ok(module)
