@@ -342,7 +342,10 @@ fn the_others_say_which_rank_was_killed() {
     for output in &outputs[..2] {
         let text = text(output);
         assert!(output.status.success(), "{text}");
-        assert!(text.contains("never called by rank 2") && text.contains("is refused"), "{text}");
+        // It may still have said that it called what it died in.
+        let is_named =
+            ["never called by rank 2", "no sign of life comes from rank 2"].iter().any(|said| text.contains(said));
+        assert!(is_named && text.contains("is refused"), "{text}");
     }
     assert!(!outputs[2].status.success() && text(&outputs[2]).contains("kills itself"));
 }

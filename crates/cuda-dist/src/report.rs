@@ -152,6 +152,17 @@ impl Report {
         self.others.iter().filter(is_missing).map(|state| state.rank).collect()
     }
 
+    /// The ranks that called the collective, as far as they said, and give no sign of life since.
+    #[must_use]
+    pub fn silent(&self) -> Vec<usize> {
+        if self.call.operation.is_message() {
+            return Vec::new();
+        }
+        let missing = self.missing();
+        let is_silent = |state: &&RankState| matches!(state.life, Life::Silent(_)) && !missing.contains(&state.rank);
+        self.others.iter().filter(is_silent).map(|state| state.rank).collect()
+    }
+
     /// The ranks that called something else in its place.
     #[must_use]
     pub fn elsewhere(&self) -> Vec<usize> {
@@ -169,7 +180,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {}: {} did not end within {:.1?}", self.rank, self.call, self.waited)?;
-        let (missing, elsewhere) = (self.missing(), self.elsewhere());
+        let (missing, silent, elsewhere) = (self.missing(), self.silent(), self.elsewhere());
         if !missing.is_empty() {
             let what = if !self.call.operation.is_message() {
                 "called"
@@ -179,6 +190,9 @@ impl fmt::Display for Report {
                 "sent"
             };
             write!(f, "; it was never {what} by rank {}", Ranks(&missing))?;
+        }
+        if !silent.is_empty() {
+            write!(f, "; no sign of life comes from rank {}", Ranks(&silent))?;
         }
         if !elsewhere.is_empty() {
             write!(f, "; something else was called by rank {}", Ranks(&elsewhere))?;
@@ -200,18 +214,23 @@ mod tests {
         let second = Duration::from_secs(1);
         let line = |beat, completed, call: &Call| to_line(beat, false, completed, Some(call), None).into_bytes();
         let (done, other) = (at(2, Operation::Barrier), at(3, Operation::Broadcast));
-        let dead = line(5, 2, &done);
+        let (dead, dead_within) = (line(5, 2, &done), line(5, 2, &at(3, Operation::AllReduce)));
         let others = vec![
             RankState::from_lines(1, Some(&dead), Some(&dead), second),
             RankState::from_lines(2, Some(&line(5, 2, &other)), Some(&line(6, 2, &other)), second),
             RankState::from_lines(3, None, None, second),
             RankState::from_lines(4, None, Some(b"garbage"), second),
+            RankState::from_lines(5, Some(&dead_within), Some(&dead_within), second),
         ];
         let report = Report { rank: 0, call: at(3, Operation::AllReduce), waited: second, others };
-        assert_eq!((report.missing(), report.elsewhere()), (vec![1, 3, 4], vec![2]));
+        assert_eq!((report.missing(), report.silent(), report.elsewhere()), (vec![1, 3, 4], vec![5], vec![2]));
         let text = report.to_string();
         assert!(
-            text.starts_with("rank 0: all_reduce #3 did not end within 1.0s; it was never called by rank 1, 3 and 4;")
+            text.starts_with(
+                "rank 0: all_reduce #3 did not end within 1.0s; it was never called by rank 1, 3 and 4; no sign of life \
+                 comes from rank 5; something else was called by rank 2\n"
+            ),
+            "{text}"
         );
         assert!(
             text.contains("rank 1 last called barrier #2, which is done there, and gives no sign of life (1.0s"),
