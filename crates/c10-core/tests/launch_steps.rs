@@ -154,17 +154,26 @@ fn what_is_captured_waits_for_the_better_code() {
 
 #[test]
 fn the_first_code_stays_where_there_is_no_better() {
-    for call in ["cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuModuleGetFunction"] {
+    let before = ["cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete"].map(|call| (call, 1, false));
+    // The kernel is asked for before the better code is there, or after.
+    let after = [false, true].map(|is_late| ("cuModuleGetFunction", 2, is_late));
+    for (call, occurrence, is_late) in before.into_iter().chain(after) {
         let (_alone, rig) = alone();
-        let occurrence = if call == "cuModuleGetFunction" { 2 } else { 1 };
         rig.machine.inject(Fault { call, occurrence, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY });
         let (stream, (module, made)) = (rig.stream(), in_steps(&rig).unwrap());
+        if is_late {
+            module.wait_for_code();
+        }
         let kernel = module.kernel("add").unwrap();
         module.wait_for_code();
-        assert!(made.recv().is_err(), "{call}");
-        let buffer = words(&rig, &stream);
+        assert_eq!(made.recv().is_ok(), call == "cuModuleGetFunction", "{call}");
+        let (buffer, launched) = (words(&rig, &stream), functions(&rig));
         launch(&kernel, &buffer, 3, &stream).unwrap();
         assert_eq!(read(&buffer), [3; WORDS], "{call}");
+        // Asked for anew, the same kernel runs.
+        launch(&module.kernel("add").unwrap(), &buffer, 3, &stream).unwrap();
+        let found: Vec<u64> = launched.try_iter().collect();
+        assert!(found.len() == 2 && found[0] == found[1], "{call}: {found:?}");
         drop((module, kernel));
         rig.runtime.synchronize(DEVICE).unwrap();
         assert_eq!(rig.machine.live().modules, 0, "{call}");

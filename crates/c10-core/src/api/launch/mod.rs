@@ -237,7 +237,7 @@ impl Module {
             Some(known) => Arc::clone(known),
             None => {
                 let found = Arc::new(Function::find(ready, &self.loaded, name)?);
-                self.loaded.later.iter().try_for_each(|later| later.improve(&found))?;
+                self.loaded.later.iter().for_each(|later| later.improve(&found));
                 functions.insert(name.to_owned(), Arc::clone(&found));
                 found
             }

@@ -20,6 +20,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{ModuleError, Result};
 use crate::base::process;
 use crate::runtime::Runtime;
+use crate::sync::lock;
 use crate::sync::places::Places;
 
 /// Half of the processors: the others are for whoever compiles the next first text.
@@ -54,14 +55,20 @@ impl<'a> TextSteps<'a> {
 /// The code that a module gets later.
 pub(super) struct Later {
     block_factor: u32,
-    has_ended: Mutex<bool>,
-    ended: Condvar,
+    thread: Arc<Ended>,
     code: OnceLock<Arc<Loaded>>,
+}
+
+/// Whether the thread has ended, with better code or without.
+#[derive(Default)]
+struct Ended {
+    has_ended: Mutex<bool>,
+    changed: Condvar,
 }
 
 impl Later {
     fn new(block_factor: u32) -> Self {
-        Self { block_factor, has_ended: Mutex::default(), ended: Condvar::new(), code: OnceLock::new() }
+        Self { block_factor, thread: Arc::default(), code: OnceLock::new() }
     }
 
     /// How many times as many threads a block of the code before it has.
@@ -69,36 +76,35 @@ impl Later {
         self.block_factor
     }
 
-    /// Waits until the thread has ended, with better code or without. A forked child has no such thread.
+    /// Waits until the thread has ended. A forked child has no such thread.
     pub(super) fn wait(&self) {
-        if process::in_bad_fork() {
-            return;
+        if !process::in_bad_fork() {
+            drop(self.thread.changed.wait_while(lock(&self.thread.has_ended), |ended| !*ended));
         }
-        let ended = self.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.ended.wait_while(ended, |ended| !*ended));
     }
 
-    fn end(&self) {
-        *self.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.ended.notify_all();
-    }
-
-    /// Has a function run the better code, once that is there.
-    pub(super) fn improve(&self, function: &Function) -> Result<()> {
-        let Some(code) = self.code.get() else { return Ok(()) };
-        let Some(runtime) = Runtime::upgrade(&code.home) else { return Ok(()) };
-        let better = Module { runtime, loaded: Arc::clone(code) }.kernel(&function.name)?;
-        function.better.get_or_init(|| better.function.handle);
-        Ok(())
+    /// Has a function run the better code, once that is there. Where the function cannot be had, it stays as it is.
+    pub(super) fn improve(&self, function: &Function) {
+        let Some(code) = self.code.get() else { return };
+        let Some(runtime) = Runtime::upgrade(&code.home) else { return };
+        match (Module { runtime, loaded: Arc::clone(code) }).kernel(&function.name) {
+            Ok(better) => drop(function.better.set(better.function.handle)),
+            Err(error) => tells_that_it_stays(&error),
+        }
     }
 }
 
+fn tells_that_it_stays(error: &dyn std::fmt::Display) {
+    tracing::warn!(%error, "a kernel stays as it was compiled first");
+}
+
 /// Ends the wait of others when the thread ends, in whichever way.
-struct Ends(Arc<Loaded>);
+struct Ends(Arc<Ended>);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.0.later.iter().for_each(Later::end);
+        *lock(&self.0.has_ended) = true;
+        self.0.changed.notify_all();
     }
 }
 
@@ -129,22 +135,24 @@ impl Module {
         made: impl FnOnce(&[u8]) + Send + 'static,
     ) -> Result<Self> {
         let ended = CString::new(first).map_err(|_| ModuleError::ZeroByte)?;
-        let later = Some(Later::new(block_factor.max(1)));
-        let module = Self::load(runtime, device, (Some(first), later), |ready| {
+        let later = Later::new(block_factor.max(1));
+        let ends = Ends(Arc::clone(&later.thread));
+        let module = Self::load(runtime, device, (Some(first), Some(later)), |ready| {
             ready.api.module_from_ptx_quickly(device, &ended)
         })?;
-        let (own, text, ends) = (module.clone(), last.to_owned(), Ends(Arc::clone(&module.loaded)));
+        let (own, text) = (module.clone(), last.to_owned());
         let work = move || {
-            // Dropped last: whoever has waited may be the one who ends the runtime.
+            // Dropped last: whoever has waited may be the one who ends the runtime, and finds no module that is still held.
             let _ends = ends;
+            let (own, made) = (own, made);
             let _place = COMPILING.take();
             match own.compile_better(&text) {
                 Ok(code) => made(&code),
-                Err(error) => tracing::warn!(%error, "a kernel stays as it was compiled first"),
+                Err(error) => tells_that_it_stays(&error),
             }
         };
         if let Err(error) = thread::Builder::new().name("compile".to_owned()).spawn(work) {
-            tracing::warn!(%error, "a kernel stays as it was compiled first");
+            tells_that_it_stays(&error);
         }
         Ok(module)
     }
@@ -163,7 +171,7 @@ impl Module {
         let Some(later) = &loaded.later else { return Ok(code) };
         let functions = loaded.functions.lock().unwrap_or_else(PoisonError::into_inner);
         later.code.get_or_init(|| better.loaded);
-        functions.values().try_for_each(|function| later.improve(function))?;
+        functions.values().for_each(|function| later.improve(function));
         Ok(code)
     }
 }
