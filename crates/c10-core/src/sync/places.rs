@@ -41,6 +41,7 @@ impl Drop for Place<'_> {
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
     use std::time::Duration;
@@ -50,9 +51,12 @@ mod tests {
     #[test]
     fn no_more_are_taken_than_there_are() {
         let (places, inside, most) = (Places::new(3), AtomicUsize::new(0), AtomicUsize::new(0));
+        let three = Barrier::new(3);
         let work = || {
             let _place = places.take();
             most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            // However slowly threads begin, three meet; a fourth would have the time to come.
+            three.wait();
             thread::sleep(Duration::from_millis(5));
             inside.fetch_sub(1, Ordering::SeqCst);
         };
