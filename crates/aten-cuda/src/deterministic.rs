@@ -21,10 +21,11 @@
 //! The settings are the process's. Operations read them when they are queued, by one relaxed load.
 
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::base::error::{Error, Result, TensorError, invalid};
+use c10_core::locks::Mutex;
 
 const IS_ENABLED: u8 = 1;
 const WARNS_ONLY: u8 = 2;

@@ -9,8 +9,9 @@
 //! it has been read.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceArg, DeviceAssertionError, DeviceIndex, PinnedBuffer, Runtime};
 
 use crate::base::error::{Error, Result, TensorError};

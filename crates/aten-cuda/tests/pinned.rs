@@ -169,6 +169,106 @@ fn captured_copies_read_pinned_memory_at_each_replay() -> Result<()> {
     Ok(())
 }
 
+/// Targets of other dtypes and layouts than 6 times 4 elements of `f32` in rows.
+fn unlike_targets() -> Result<Vec<Tensor>> {
+    let made = |dtype| Tensor::zeros(&[6, 4], dtype, "cuda");
+    Ok(vec![
+        made(DType::F64)?,
+        made(DType::F16)?,
+        made(DType::I32)?,
+        made(DType::C64)?,
+        Tensor::zeros(&[4, 6], DType::F32, "cuda")?.t()?,
+        Tensor::zeros(&[6, 8], DType::F32, "cuda")?.slice(1, None, None, 2)?,
+        Tensor::zeros(&[6, 8], DType::F64, "cuda")?.narrow(1, 2, 4)?,
+    ])
+}
+
+/// Views of 6 times 4 elements of `f32`, all of one value: in rows, transposed, repeated, and with gaps.
+fn pinned_sources() -> Result<Vec<Tensor>> {
+    let made = |sizes: &[i64]| {
+        let made = Tensor::empty_pinned(sizes, DType::F32)?;
+        made.fill_(1)?;
+        Ok::<_, Error>(made)
+    };
+    Ok(vec![
+        made(&[6, 4])?,
+        made(&[4, 6])?.t()?,
+        made(&[4])?.expand(&[6, 4])?,
+        made(&[6, 5])?.narrow(1, 1, 4)?,
+        made(&[6, 40])?.slice(1, None, None, 10)?,
+    ])
+}
+
+#[test]
+fn pinned_memory_is_read_when_the_copy_runs_also_where_it_is_converted() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let sevens = Tensor::full(&[6, 4], 7, DType::F32, "cuda")?;
+    // The last source has gaps of nine elements: the host packs it when the call is made.
+    let sources = pinned_sources()?.into_iter().take(4);
+    for (number, source) in sources.enumerate() {
+        for target in unlike_targets()? {
+            source.storage().pinned().map_or(Ok(()), |pinned| pinned.write(0, &vec![0; pinned.len()]))?;
+            // What the copy reads is written by work that the stream has not done when the call is made.
+            let stream = busy()?;
+            let Some(pinned) = source.storage().pinned() else { panic!("the source is pinned") };
+            let Some(from) = sevens.storage().buffer() else { panic!("it is on a device") };
+            let bytes = pinned.len().min(from.len());
+            from.copy_to_pinned(..bytes, pinned, 0, None)?;
+            let from_behind = from.len().min(pinned.len() - bytes);
+            from.copy_to_pinned(..from_behind, pinned, bytes, None)?;
+            target.copy_non_blocking_(&source)?;
+            assert!(!stream.query()?, "the call has not waited");
+            synchronize(None)?;
+            let expected = Tensor::full(&[6, 4], 7, target.dtype(), "cpu")?;
+            assert_eq!(target.cpu()?.contiguous()?.to_bytes()?, expected.to_bytes()?, "source {number}, {target:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn captured_copies_convert_what_pinned_memory_holds_at_each_replay() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    for (number, source) in pinned_sources()?.into_iter().enumerate() {
+        for target in unlike_targets()? {
+            // Kernels are loaded before.
+            target.copy_non_blocking_(&source)?;
+            let (mut graph, stream) = (CUDAGraph::new(), Stream::new(None, 0)?);
+            graph.record(&stream, None, CaptureMode::Global, |_| target.copy_non_blocking_(&source).map(drop))?;
+            for value in [3.0, 5.0] {
+                source.as_strided(&[source.storage().nbytes() as i64 / 4], &[1], Some(0))?.fill_(value)?;
+                graph.replay()?;
+                synchronize(None)?;
+                let expected = Tensor::full(&[6, 4], value, target.dtype(), "cpu")?;
+                assert_eq!(
+                    target.cpu()?.contiguous()?.to_bytes()?,
+                    expected.to_bytes()?,
+                    "source {number}, {target:?}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn host_memory_that_is_not_pinned_is_refused_in_a_capture() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let (host, device) = (ramp(10)?, ramp(10)?.cuda(None)?);
+    let text = "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned. Please use \
+                tensor.pin_memory() or allocate the tensor with pin_memory=True.";
+    for [to, from] in [[&device, &host], [&host, &device]] {
+        let (mut graph, stream) = (CUDAGraph::new(), Stream::new(None, 0)?);
+        let mut refused = None;
+        graph.record(&stream, None, CaptureMode::Global, |_| {
+            refused = to.copy_non_blocking_(from).map(drop).err();
+            Ok::<_, Error>(())
+        })?;
+        assert_eq!(refused.map(|error| error.to_string()).as_deref(), Some(text));
+    }
+    Ok(())
+}
+
 fn graph_of(device: &Tensor, source: &Tensor) -> Result<()> {
     let (mut graph, stream) = (CUDAGraph::new(), Stream::new(None, 0)?);
     graph.record(&stream, None, CaptureMode::Global, |_| device.copy_(source).map(drop))

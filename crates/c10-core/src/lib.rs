@@ -120,6 +120,7 @@ pub use base::error::{
     TelemetryError, Unavailable, UnsynchronizedAccessError, check_error, cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
+pub use base::host_memory;
 pub use base::ids::{PoolId, StreamId};
 pub use base::linking::{LinkInput, LinkKind};
 pub use base::links::{CommonAncestor, PeerLink, PeerPath};
@@ -148,6 +149,7 @@ pub use runtime::{DeviceGuard, ExportedFigures, FigureExport, Runtime, RuntimeGu
 pub use sanitizer::{SanitizerAction, SanitizerMode, SanitizerOptions};
 pub use state::observers::ObserverId;
 pub use state::sync_debug::SyncDebugMode;
+pub use sync::tracked as locks;
 pub use thread::pending::{Made, PutOff, PuttingOff};
 pub use timeline::{Timeline, TimelineOptions, TimelineRecorder};
 pub use trace::{

@@ -15,9 +15,10 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use aten_cuda::Storage;
+use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceBuffer, LibrarySource, Runtime};
 use cuda_sys::cufile::types::{
     CUFileBoolConfigParameter_t, CUfileDescr_t, CUfileDescr_t__bindgen_ty_1, CUfileDriverControlFlags,

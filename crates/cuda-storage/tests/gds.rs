@@ -163,7 +163,7 @@ fn memory_of_the_host_is_refused() {
     let _simulated = simulated();
     let folder = Folder::new("gds-host");
     let file = GdsFile::new(folder.file("file"), NEW).expect("the file can be made");
-    let host = Storage::from_bytes(b"some");
+    let host = Storage::from_bytes(b"some").expect("four bytes are there");
     for outcome in [file.load_storage(&host, 0), file.save_storage(&host, 0), gds_register_buffer(&host)] {
         let error = outcome.expect_err("cuFile has no such memory");
         assert_eq!(error.to_string(), "expected a storage of a CUDA device, found one on cpu");

@@ -3,6 +3,9 @@
 //! A matrix is a [`Table`] of columns. What a factorisation cannot do is a number as LAPACK's `info`, counted from 1: the
 //! leading minor that is not positive, or the pivot that is zero; 0 where all is well.
 //!
+//! **Invariant:** memory that grows with a matrix is reserved by [`collected`]: where the system has none, the answer is
+//! [`OutOfMemory`], and the process goes on.
+//!
 //! ```
 //! use dense_factors::{Complex64, Table, cholesky};
 //!
@@ -25,8 +28,29 @@ pub struct Readme;
 const ZERO: Complex64 = Complex64::new(0.0, 0.0);
 const ONE: Complex64 = Complex64::new(1.0, 0.0);
 
+/// Memory that the system does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// Bytes that were asked for.
+    pub bytes: usize,
+}
+
+/// The result of work that needs memory for a matrix.
+pub type Result<T> = std::result::Result<T, OutOfMemory>;
+
+/// Collects at most `count` elements.
+///
+/// # Errors
+/// There is not enough memory for them.
+pub fn collected<T>(count: usize, elements: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
+    let mut made = Vec::new();
+    made.try_reserve_exact(count).map_err(|_| OutOfMemory { bytes: count.saturating_mul(size_of::<T>()) })?;
+    made.extend(elements.into_iter().take(count));
+    Ok(made)
+}
+
 /// A matrix by columns.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct Table {
     rows: usize,
     columns: usize,
@@ -44,9 +68,18 @@ impl Table {
         Self { rows, columns, numbers }
     }
 
-    fn identity(rows: usize, columns: usize) -> Self {
-        let numbers = (0..rows * columns).map(|place| if place % rows == place / rows { ONE } else { ZERO });
-        Self::new(rows, columns, numbers.collect())
+    fn identity(rows: usize, columns: usize) -> Result<Self> {
+        let count = rows.saturating_mul(columns);
+        let numbers = (0..count).map(|place| if place % rows == place / rows { ONE } else { ZERO });
+        Ok(Self::new(rows, columns, collected(count, numbers)?))
+    }
+
+    /// A copy of the matrix.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn copy(&self) -> Result<Self> {
+        self.first_columns(self.columns)
     }
 
     /// How many rows there are.
@@ -95,18 +128,21 @@ impl Table {
     }
 
     /// The conjugate transpose.
-    #[must_use]
-    pub fn adjoint(&self) -> Self {
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn adjoint(&self) -> Result<Self> {
         let numbers = (0..self.rows).flat_map(|row| (0..self.columns).map(move |column| self.at(row, column).conj()));
-        Self::new(self.columns, self.rows, numbers.collect())
+        Ok(Self::new(self.columns, self.rows, collected(self.numbers.len(), numbers)?))
     }
 
-    /// The first columns, or the same with columns of zeros added.
-    #[must_use]
-    pub fn first_columns(&self, columns: usize) -> Self {
-        let mut numbers = self.numbers.clone();
-        numbers.resize(self.rows * columns, ZERO);
-        Self::new(self.rows, columns, numbers)
+    /// The first columns; where there are fewer, columns of zeros are added.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn first_columns(&self, columns: usize) -> Result<Self> {
+        let numbers = self.numbers.iter().copied().chain(std::iter::repeat(ZERO));
+        Ok(Self::new(self.rows, columns, collected(self.rows.saturating_mul(columns), numbers)?))
     }
 }
 
@@ -129,15 +165,18 @@ pub fn cholesky(a: &mut Table) -> usize {
 }
 
 /// `P A = L U` in place of `A`, with the rows that were swapped, counted from 1; without swaps where `pivots` is false.
-pub fn lu(a: &mut Table, pivots: bool) -> (Vec<usize>, usize) {
+///
+/// # Errors
+/// There is not enough memory.
+pub fn lu(a: &mut Table, pivots: bool) -> Result<(Vec<usize>, usize)> {
     let mut info = 0;
-    let mut swapped = Vec::new();
+    let mut swapped = collected(a.rows.min(a.columns), 1..)?;
     let weight = |value: Complex64| value.re.abs() + value.im.abs();
     for step in 0..a.rows.min(a.columns) {
         let best =
             |best: usize, row: usize| if weight(a.at(row, step)) > weight(a.at(best, step)) { row } else { best };
         let pivot = if pivots { (step..a.rows).fold(step, best) } else { step };
-        swapped.push(pivot + 1);
+        swapped[step] = pivot + 1;
         if a.at(pivot, step) == ZERO {
             info = if info == 0 { step + 1 } else { info };
             continue;
@@ -151,7 +190,7 @@ pub fn lu(a: &mut Table, pivots: bool) -> (Vec<usize>, usize) {
             }
         }
     }
-    (swapped, info)
+    Ok((swapped, info))
 }
 
 /// Which triangle of a system's matrix is used, and how.
@@ -189,8 +228,8 @@ pub fn solve(a: &Table, triangle: Triangle, b: &mut Table) {
     for column in 0..b.columns {
         for step in 0..size {
             let row = if forward { step } else { size - 1 - step };
-            let known: Vec<usize> = if forward { (0..row).collect() } else { (row + 1..size).collect() };
-            let sum = known.into_iter().fold(ZERO, |sum, other| sum + get(row, other) * b.at(other, column));
+            let known = if forward { 0..row } else { row + 1..size };
+            let sum = known.fold(ZERO, |sum, other| sum + get(row, other) * b.at(other, column));
             let value = b.at(row, column) - sum;
             b.set(row, column, if unit { value } else { value / get(row, row) });
         }
@@ -199,27 +238,35 @@ pub fn solve(a: &Table, triangle: Triangle, b: &mut Table) {
 
 /// Swaps rows of a right side as [`lu`] did, or back. Rows that the right side lacks are left out.
 pub fn swap_rows(b: &mut Table, swapped: &[usize], back: bool) {
-    let mut steps: Vec<(usize, usize)> = swapped.iter().map(|&row| row.max(1) - 1).enumerate().collect();
-    if back {
-        steps.reverse();
-    }
     let rows = b.rows;
-    for (row, other) in steps.into_iter().filter(|&(row, other)| row < rows && other < rows) {
-        b.swap_rows(row, other);
-    }
+    let mut swap = |(row, other): (usize, usize)| {
+        if row < rows && other < rows {
+            b.swap_rows(row, other);
+        }
+    };
+    let steps = swapped.iter().map(|&row| row.max(1) - 1).enumerate();
+    if back { steps.rev().for_each(&mut swap) } else { steps.for_each(&mut swap) }
 }
 
 /// `A = Q R` in place of `A`: `R` above, the reflectors below; their factors.
-pub fn qr(a: &mut Table) -> Vec<Complex64> {
-    (0..a.rows.min(a.columns)).map(|step| reflect(a, step)).collect()
+///
+/// # Errors
+/// There is not enough memory.
+pub fn qr(a: &mut Table) -> Result<Vec<Complex64>> {
+    let steps = a.rows.min(a.columns);
+    let mut factors = collected(steps, std::iter::empty())?;
+    for step in 0..steps {
+        factors.push(reflect(a, step)?);
+    }
+    Ok(factors)
 }
 
 /// Makes the reflector of one column and applies it to those after it.
-fn reflect(a: &mut Table, step: usize) -> Complex64 {
+fn reflect(a: &mut Table, step: usize) -> Result<Complex64> {
     let alpha = a.at(step, step);
     let below: f64 = (step + 1..a.rows).map(|row| a.at(row, step).norm_sqr()).sum();
     if below == 0.0 && alpha.im == 0.0 {
-        return ZERO;
+        return Ok(ZERO);
     }
     let norm = (alpha.norm_sqr() + below).sqrt();
     let beta = if alpha.re >= 0.0 { -norm } else { norm };
@@ -229,16 +276,16 @@ fn reflect(a: &mut Table, step: usize) -> Complex64 {
         a.set(row, step, a.at(row, step) * scale);
     }
     a.set(step, step, Complex64::from(beta));
-    let reflector = reflector(a, step);
+    let reflector = reflector(a, step)?;
     for column in step + 1..a.columns {
         apply(&reflector, tau.conj(), a, (step, column));
     }
-    tau
+    Ok(tau)
 }
 
 /// The reflector of a step: one, and what lies below the diagonal of its column.
-fn reflector(a: &Table, step: usize) -> Vec<Complex64> {
-    std::iter::once(ONE).chain((step + 1..a.rows).map(|row| a.at(row, step))).collect()
+fn reflector(a: &Table, step: usize) -> Result<Vec<Complex64>> {
+    collected(a.rows - step, std::iter::once(ONE).chain((step + 1..a.rows).map(|row| a.at(row, step))))
 }
 
 /// Applies the reflector of a step to a column.
@@ -252,16 +299,18 @@ fn apply(reflector: &[Complex64], tau: Complex64, target: &mut Table, (step, col
 }
 
 /// The first columns of `Q`, as many as the matrix has, from what [`qr`] left.
-#[must_use]
-pub fn unitary(a: &Table, factors: &[Complex64]) -> Table {
-    let mut q = Table::identity(a.rows, a.columns);
+///
+/// # Errors
+/// There is not enough memory.
+pub fn unitary(a: &Table, factors: &[Complex64]) -> Result<Table> {
+    let mut q = Table::identity(a.rows, a.columns)?;
     for (step, &tau) in factors.iter().enumerate().rev() {
-        let reflector = reflector(a, step);
+        let reflector = reflector(a, step)?;
         for column in 0..q.columns {
             apply(&reflector, tau, &mut q, (step, column));
         }
     }
-    q
+    Ok(q)
 }
 
 /// How often the Jacobi method goes over all pairs of columns at most.
@@ -269,8 +318,8 @@ const SWEEPS_MAX: usize = 60;
 
 /// `A = U S V'` for a matrix with at least as many rows as columns, the largest singular value first. `U` has as many
 /// columns as rows.
-fn tall_svd(a: &Table) -> (Table, Vec<f64>, Table) {
-    let (mut work, mut v) = (a.clone(), Table::identity(a.columns, a.columns));
+fn tall_svd(a: &Table) -> Result<(Table, Vec<f64>, Table)> {
+    let (mut work, mut v) = (a.copy()?, Table::identity(a.columns, a.columns)?);
     for _ in 0..SWEEPS_MAX {
         let mut turned = false;
         for left in 0..a.columns {
@@ -282,18 +331,19 @@ fn tall_svd(a: &Table) -> (Table, Vec<f64>, Table) {
             break;
         }
     }
-    let norms: Vec<f64> = (0..a.columns)
-        .map(|column| work.column(column).iter().map(|value| value.norm_sqr()).sum::<f64>().sqrt())
-        .collect();
-    let mut order: Vec<usize> = (0..a.columns).collect();
-    order.sort_by(|&one, &other| norms[other].total_cmp(&norms[one]));
+    let norm = |column| work.column(column).iter().map(|value| value.norm_sqr()).sum::<f64>().sqrt();
+    let norms: Vec<f64> = collected(a.columns, (0..a.columns).map(norm))?;
+    let mut order: Vec<usize> = collected(a.columns, 0..)?;
+    // Equal norms stay in order; a sort that keeps them so by itself would need memory.
+    order.sort_unstable_by(|&one, &other| norms[other].total_cmp(&norms[one]).then(one.cmp(&other)));
     let sorted = |table: &Table, scale: &dyn Fn(usize) -> f64| {
         let numbers = order.iter().flat_map(|&column| table.column(column).iter().map(move |value| (column, *value)));
-        Table::new(table.rows, table.columns, numbers.map(|(column, value)| value.scale(scale(column))).collect())
+        let numbers = collected(table.numbers.len(), numbers.map(|(column, value)| value.scale(scale(column))))?;
+        Ok(Table::new(table.rows, table.columns, numbers))
     };
-    let u = sorted(&work, &|column| if norms[column] > 0.0 { 1.0 / norms[column] } else { 0.0 });
-    let singular: Vec<f64> = order.iter().map(|&column| norms[column]).collect();
-    (completed(u, &singular), singular, sorted(&v, &|_| 1.0))
+    let u = sorted(&work, &|column| if norms[column] > 0.0 { 1.0 / norms[column] } else { 0.0 })?;
+    let singular: Vec<f64> = collected(order.len(), order.iter().map(|&column| norms[column]))?;
+    Ok((completed(u, &singular)?, singular, sorted(&v, &|_| 1.0)?))
 }
 
 /// Makes two columns orthogonal; false where they are.
@@ -321,40 +371,38 @@ fn turn(work: &mut Table, v: &mut Table, left: usize, right: usize) -> bool {
 }
 
 /// Completes orthonormal columns to a basis; columns of singular values that are zero are replaced.
-fn completed(u: Table, singular: &[f64]) -> Table {
+fn completed(u: Table, singular: &[f64]) -> Result<Table> {
     let rows = u.rows;
     let tiny = singular.first().copied().unwrap_or(0.0) * 1e-15;
-    let mut columns: Vec<Vec<Complex64>> = singular
-        .iter()
-        .take_while(|&&value| value > tiny)
-        .enumerate()
-        .map(|(index, _)| u.column(index).to_vec())
-        .collect();
+    let kept = singular.iter().take_while(|&&value| value > tiny).count();
+    let mut numbers = collected(rows.saturating_mul(rows), u.numbers[..kept * rows].iter().copied())?;
     let mut unit = 0;
-    while columns.len() < rows && unit < rows {
-        let mut next: Vec<Complex64> = (0..rows).map(|row| if row == unit { ONE } else { ZERO }).collect();
+    while numbers.len() < rows * rows && unit < rows {
+        let mut next: Vec<Complex64> = collected(rows, (0..rows).map(|row| if row == unit { ONE } else { ZERO }))?;
         // Twice, since one pass leaves what rounding made of it.
-        for column in columns.iter().chain(&columns) {
+        for column in numbers.chunks_exact(rows).chain(numbers.chunks_exact(rows)) {
             let part = column.iter().zip(&next).fold(ZERO, |sum, (&one, &other)| sum + one.conj() * other);
             next.iter_mut().zip(column).for_each(|(value, &one)| *value -= part * one);
         }
         let norm = next.iter().map(|value| value.norm_sqr()).sum::<f64>().sqrt();
         if norm > 1e-3 {
-            columns.push(next.into_iter().map(|value| value.scale(1.0 / norm)).collect());
+            numbers.extend(next.into_iter().map(|value| value.scale(1.0 / norm)));
         }
         unit += 1;
     }
-    Table::new(rows, rows, columns.concat())
+    Ok(Table::new(rows, rows, numbers))
 }
 
 /// `A = U S V'`: square `U` and `V`, and the singular values, the largest first, by one-sided Jacobi rotations.
-#[must_use]
-pub fn svd(a: &Table) -> (Table, Vec<f64>, Table) {
+///
+/// # Errors
+/// There is not enough memory.
+pub fn svd(a: &Table) -> Result<(Table, Vec<f64>, Table)> {
     if a.rows >= a.columns {
         return tall_svd(a);
     }
-    let (v, singular, u) = tall_svd(&a.adjoint());
-    (u, singular, v)
+    let (v, singular, u) = tall_svd(&a.adjoint()?)?;
+    Ok((u, singular, v))
 }
 
 #[cfg(test)]
@@ -384,13 +432,13 @@ mod tests {
 
     #[test]
     fn a_positive_matrix_is_a_triangle_times_itself() {
-        let a = product(&table(4, 6), &table(4, 6).adjoint());
-        let mut found = a.clone();
+        let a = product(&table(4, 6), &table(4, 6).adjoint().unwrap());
+        let mut found = a.copy().unwrap();
         assert_eq!(cholesky(&mut found), 0);
         for column in 1..4 {
             (0..column).for_each(|row| found.set(row, column, ZERO));
         }
-        assert_near(&product(&found, &found.adjoint()), &a);
+        assert_near(&product(&found, &found.adjoint().unwrap()), &a);
         let mut negative = Table::new(2, 2, vec![ONE, ZERO, ZERO, Complex64::from(-1.0)]);
         assert_eq!(cholesky(&mut negative), 2);
     }
@@ -398,42 +446,48 @@ mod tests {
     #[test]
     fn a_system_is_solved_by_its_factors() {
         let (a, mut b) = (table(5, 5), table(5, 2));
-        let (mut factors, right) = (a.clone(), b.clone());
-        let (swapped, info) = lu(&mut factors, true);
+        let (mut factors, right) = (a.copy().unwrap(), b.clone());
+        let (swapped, info) = lu(&mut factors, true).unwrap();
         assert_eq!(info, 0);
         swap_rows(&mut b, &swapped, false);
         solve(&factors, Triangle::UNIT_LOWER, &mut b);
         solve(&factors, Triangle::UPPER, &mut b);
         assert_near(&product(&a, &b), &right);
-        assert_eq!(lu(&mut Table::new(2, 2, vec![ZERO; 4]), true).1, 1);
+        assert_eq!(lu(&mut Table::new(2, 2, vec![ZERO; 4]), true).unwrap().1, 1);
     }
 
     #[test]
     fn orthogonal_factors_give_the_matrix_back() {
         let a = table(5, 3);
-        let mut packed = a.clone();
-        let factors = qr(&mut packed);
+        let mut packed = a.copy().unwrap();
+        let factors = qr(&mut packed).unwrap();
         let mut r = Table::new(3, 3, vec![ZERO; 9]);
         for column in 0..3 {
             (0..=column).for_each(|row| r.set(row, column, packed.at(row, column)));
         }
-        let q = unitary(&packed, &factors);
+        let q = unitary(&packed, &factors).unwrap();
         assert_near(&product(&q, &r), &a);
-        assert_near(&product(&q.adjoint(), &q), &Table::identity(3, 3));
+        assert_near(&product(&q.adjoint().unwrap(), &q), &Table::identity(3, 3).unwrap());
     }
 
     #[test]
     fn singular_values_and_vectors_give_the_matrix_back() {
         for (rows, columns) in [(5, 3), (3, 5), (4, 4)] {
             let a = table(rows, columns);
-            let (u, singular, v) = svd(&a);
+            let (u, singular, v) = svd(&a).unwrap();
             let mut middle = Table::new(rows, columns, vec![ZERO; rows * columns]);
             singular.iter().enumerate().for_each(|(index, &value)| middle.set(index, index, Complex64::from(value)));
-            assert_near(&product(&product(&u, &middle), &v.adjoint()), &a);
-            assert_near(&product(&u.adjoint(), &u), &Table::identity(rows, rows));
+            assert_near(&product(&product(&u, &middle), &v.adjoint().unwrap()), &a);
+            assert_near(&product(&u.adjoint().unwrap(), &u), &Table::identity(rows, rows).unwrap());
             assert!(singular.windows(2).all(|pair| pair[0] >= pair[1]));
         }
-        let (u, singular, _) = svd(&Table::new(2, 2, vec![ZERO; 4]));
-        assert_eq!((singular, u), (vec![0.0; 2], Table::identity(2, 2)));
+        let (u, singular, _) = svd(&Table::new(2, 2, vec![ZERO; 4])).unwrap();
+        assert_eq!((singular, u), (vec![0.0; 2], Table::identity(2, 2).unwrap()));
+    }
+
+    #[test]
+    fn a_result_beyond_any_memory_is_an_error() {
+        let bytes = (1 << 40) * size_of::<Complex64>();
+        assert_eq!(table(1, 1).first_columns(1 << 40).unwrap_err(), OutOfMemory { bytes });
     }
 }

@@ -102,6 +102,12 @@ impl From<ExpressionError> for Error {
     }
 }
 
+impl From<dense_factors::OutOfMemory> for Error {
+    fn from(error: dense_factors::OutOfMemory) -> Self {
+        Self::Runtime(c10_core::MemoryError::HostAllocation { bytes: error.bytes }.into())
+    }
+}
+
 impl From<TuneError> for Error {
     fn from(error: TuneError) -> Self {
         Self::Tune(Box::new(error))

@@ -1,5 +1,6 @@
 //! Products on the host: loops that sum in `f64`, the reference of the tests.
 
+use c10_core::host_memory;
 use num_complex::Complex64;
 
 use crate::base::dtype::DType;
@@ -28,7 +29,7 @@ pub(super) fn product(
     let added = c.map(read_complex).transpose()?;
     let number = |scalar: Scalar| Complex64::new(scalar.to_f64(), scalar.imaginary());
     let (alpha, beta) = (number(alpha), number(beta));
-    let mut bytes = Vec::with_capacity(out.nbytes());
+    let mut bytes = host_memory::with_capacity(out.nbytes())?;
     for at in 0..batches * m * n {
         let (row, column) = (at / n, at % n);
         let batch = row / m;
@@ -60,7 +61,7 @@ fn integers_on_host(
     let k = three(a.sizes())[2];
     let read = |tensor: &Tensor| tensor.to_dtype(DType::I64)?.to_vec::<i64>();
     let (left, right, added) = (read(a)?, read(b)?, c.map(read).transpose()?);
-    let mut bytes = Vec::with_capacity(out.nbytes());
+    let mut bytes = host_memory::with_capacity(out.nbytes())?;
     for at in 0..batches * m * n {
         let (row, column) = (at / n, at % n);
         let batch = row / m;

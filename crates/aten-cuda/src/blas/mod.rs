@@ -39,8 +39,9 @@ mod settings;
 pub(crate) mod tune;
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
+use c10_core::locks::Mutex;
 use c10_core::{DeviceArg, Runtime};
 use cuda_sys::{Cublas, CublasLt};
 

@@ -12,6 +12,7 @@ use crate::base::shape::contiguous_strides;
 use crate::launch::byte_products::{BLOCK, Problem, Scales, Scaling};
 use crate::launch::common_device;
 use crate::tensor::{Context, Tensor, empty_strided, is_host, read_complex, scalar_bytes};
+use c10_core::host_memory;
 
 /// What [`Tensor::scaled_mm`] may be given besides the factors and their scales.
 #[derive(Clone, Copy, Debug, Default)]
@@ -289,7 +290,8 @@ impl<'a> Scaled<'a> {
     fn on_host(&self, out: &Tensor) -> Result<()> {
         let [m, n, k] = self.sizes().map(|size| usize::try_from(size).unwrap_or(0));
         let numbers = |tensor: &Tensor| -> Result<Vec<f64>> {
-            Ok(read_complex(tensor)?.into_iter().map(|number| number.re).collect())
+            let numbers = read_complex(tensor)?;
+            Ok(host_memory::collected(numbers.len(), numbers.into_iter().map(|number| number.re))?)
         };
         let (left, right) = (numbers(self.a)?, numbers(self.b)?);
         let [kind_a, kind_b] = self.scaling()?;
@@ -297,7 +299,7 @@ impl<'a> Scaled<'a> {
         let turned = if kind_b == Scaling::Whole { self.scales[1].clone() } else { self.scales[1].t()? };
         let columns = OnHost::new(numbers(&turned)?, kind_b, k);
         let bias = self.options.bias.map(numbers).transpose()?;
-        let mut written = Vec::with_capacity(out.nbytes());
+        let mut written = host_memory::with_capacity(out.nbytes())?;
         for at in 0..m * n {
             let (row, column) = (at / n, at % n);
             let length = if kind_a.is_divided() || kind_b.is_divided() { ON_ONE } else { k };

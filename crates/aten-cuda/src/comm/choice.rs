@@ -3,9 +3,10 @@
 //! **Invariant:** without a measurement NCCL is used only where it is named.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Instant;
 
+use c10_core::locks::Mutex;
 use c10_core::{DeviceArg, DeviceIndex, Runtime};
 
 use super::{Pattern, Route, all_reduce_, broadcast_out, device_of, reduce, resolved, route};

@@ -3,8 +3,9 @@
 //! **Invariant:** what driver and NVML have said of a list of devices is kept by the runtime, and they are not asked again.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use c10_core::locks::Mutex;
 use c10_core::{DeviceArg, DeviceIndex, PeerLink, PeerPath, Runtime};
 
 use super::pattern::LinkModel;

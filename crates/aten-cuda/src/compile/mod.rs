@@ -59,9 +59,10 @@ mod tree;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use c10_core::Runtime;
+use c10_core::locks::{Mutex, MutexGuard};
 
 use crate::base::error::{Result, invalid};
 use crate::storage::deferred;

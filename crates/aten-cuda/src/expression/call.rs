@@ -4,8 +4,9 @@
 //! Then nothing has to be worked out but where the memory is, as for operations (`ops::pointwise::whole`). Any other call
 //! goes the usual way.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
+use c10_core::locks::RwLock;
 use c10_core::{Device, DeviceIndex, DeviceType, Runtime};
 use smallvec::SmallVec;
 

@@ -54,7 +54,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 pub use crate::base::expression_error::{ExpressionError, ParseError, ParseErrorKind};
 pub use definition::{MOST_NODES, MOST_PARAMETERS, MOST_TENSORS};
@@ -72,6 +72,7 @@ use crate::base::error::{Error, Result};
 use crate::base::promotion::Participants;
 use crate::base::scalar::Scalar;
 use crate::tensor::Tensor;
+use c10_core::locks::RwLock;
 
 /// A function of tensors that is one kernel for all its results.
 ///

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use kernel_ir::{Binary, Graph, Program, Type, Value};
 use smallvec::SmallVec;
@@ -22,6 +22,7 @@ use crate::base::promotion::Participants;
 use crate::base::scalar::Scalar;
 use crate::launch::ProgramKey;
 use crate::ops::{Operation, Pair, Participating, scalar_bits, store, table};
+use c10_core::locks::RwLock;
 
 /// A function for tensors of certain dtypes.
 #[derive(Debug)]

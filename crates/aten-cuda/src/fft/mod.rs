@@ -6,6 +6,7 @@
 
 mod library;
 
+use c10_core::host_memory;
 use c10_core::{DeviceArg, Runtime};
 use cuda_sys::Cufft;
 use num_complex::Complex64;
@@ -290,8 +291,8 @@ fn on_host(input: &Tensor, out: &Tensor, length: i64, kind: Kind) -> Result<()> 
         let (sine, cosine) = angle(turns).sin_cos();
         Complex64::new(cosine, sine)
     };
-    let turns: Vec<Complex64> = (0..length).map(turn).collect();
-    let mut bytes = Vec::with_capacity(out.nbytes());
+    let turns: Vec<Complex64> = host_memory::collected(length, (0..length).map(turn))?;
+    let mut bytes = host_memory::with_capacity(out.nbytes())?;
     for line in read_complex(input)?.chunks_exact(given) {
         // Of the frequencies that are not given, each is the conjugate of one that is.
         let number = |at: usize| if at < given { line[at] } else { line[length - at].conj() };

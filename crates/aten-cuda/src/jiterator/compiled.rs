@@ -8,8 +8,9 @@
 #![expect(unsafe_code, reason = "launches of kernels around functions that are the user's own")]
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::PoisonError;
 
+use c10_core::locks::RwLock;
 use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, MemoryAccess, Runtime};
 use smallvec::SmallVec;
 

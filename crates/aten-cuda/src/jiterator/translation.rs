@@ -3,7 +3,7 @@
 //! **Invariant:** what could not be translated once is not tried again.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use kernel_ir::Type;
 use smallvec::SmallVec;
@@ -17,6 +17,7 @@ use crate::base::error::Result;
 use crate::base::scalar::Scalar;
 use crate::expression::{Compiled, Made, Wholes};
 use crate::tensor::{Operand, Tensor};
+use c10_core::locks::RwLock;
 
 /// The most numbers of a function that is translated; each has two bits in the number of a variant.
 const MOST_NUMBERS: usize = 30;

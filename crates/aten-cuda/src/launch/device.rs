@@ -8,8 +8,9 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
+use c10_core::locks::RwLock;
 use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, MemoryAccess, PreparedLaunch, Runtime};
 use kernel_ir::pointwise::{self, Access, Meta, Parts, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};

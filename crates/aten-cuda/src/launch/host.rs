@@ -17,11 +17,9 @@ pub(super) fn run(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>]) ->
     if rows >= ENOUGH_ROWS {
         use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
         // Each element is read and written by one row alone, so that the order of rows does not matter.
-        (0..rows).into_par_iter().for_each(run_row);
-        return Ok(());
+        return (0..rows).into_par_iter().try_for_each(run_row);
     }
-    (0..rows).for_each(run_row);
-    Ok(())
+    (0..rows).try_for_each(run_row)
 }
 
 /// From so many rows on they are shared among threads.
@@ -29,15 +27,13 @@ pub(super) fn run(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>]) ->
 const ENOUGH_ROWS: usize = 8;
 
 /// Computes some elements in a row.
-fn run_row(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>], elements: Range<usize>) {
+fn run_row(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>], elements: Range<usize>) -> Result<()> {
     let (outputs, count) = (work.program.outputs().len(), elements.len());
     let places = RowPlaces::new(iteration, elements.start, count);
-    let inputs: Vec<Row> = parts[outputs..].iter().map(|part| gather(part, &places)).collect();
+    let inputs: Vec<Row> = parts[outputs..].iter().map(|part| gather(part, &places)).collect::<Result<_>>()?;
     let index = i64::try_from(elements.start).unwrap_or(i64::MAX);
     let rows = eval::run(&work.program, &inputs, work.scalars, index, count);
-    for (part, row) in parts[..outputs].iter().zip(&rows) {
-        scatter(part, &places, row);
-    }
+    parts[..outputs].iter().zip(&rows).try_for_each(|(part, row)| scatter(part, &places, row))
 }
 
 /// Where the elements of a row are, for each operand of the iteration: bytes from the operand's first element on.
@@ -72,16 +68,17 @@ impl RowPlaces {
     }
 }
 
-fn gather(part: &Part<'_>, places: &RowPlaces) -> Row {
-    let Some(bytes) = part.tensor.storage().host() else { return Row::Int(Vec::new()) };
+fn gather(part: &Part<'_>, places: &RowPlaces) -> Result<Row> {
+    let bytes = part.tensor.storage().host()?;
     let width = part.ty.bytes();
-    Row::gather(part.ty, places.of(part).map(|at| &bytes[at..at + width]))
+    Ok(Row::gather(part.ty, places.of(part).map(|at| &bytes[at..at + width])))
 }
 
-fn scatter(part: &Part<'_>, places: &RowPlaces, row: &Row) {
-    let Some(mut bytes) = part.tensor.storage().host_mut() else { return };
+fn scatter(part: &Part<'_>, places: &RowPlaces, row: &Row) -> Result<()> {
+    let mut bytes = part.tensor.storage().host_mut()?;
     let width = part.ty.bytes();
     for (element, at) in places.of(part).enumerate() {
         bytes[at..at + width].copy_from_slice(&row.bits(part.ty, element).to_le_bytes()[..width]);
     }
+    Ok(())
 }

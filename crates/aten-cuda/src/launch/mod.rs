@@ -26,7 +26,7 @@ pub use module::{KernelText, kernel_texts, kernel_texts_for};
 pub(crate) use prepared::{Keeps, Prepared};
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use kernel_ir::{GraphError, Program, Type};
 use smallvec::SmallVec;
@@ -34,6 +34,7 @@ use smallvec::SmallVec;
 use crate::base::error::{Result, TensorError};
 use crate::iterate::Iteration;
 use crate::tensor::{Context, Tensor, is_host};
+use c10_core::locks::RwLock;
 
 /// Names a program: the operation and what else its program depends on, such as dtypes.
 ///

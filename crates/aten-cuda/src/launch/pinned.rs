@@ -17,7 +17,7 @@ pub(super) fn run(tensors: &[&Tensor], run: impl FnOnce(&[&Tensor]) -> Result<()
     let mut copies: Vec<(&Storage, Storage)> = Vec::new();
     for storage in tensors.iter().map(|tensor| tensor.storage()).filter(|storage| storage.pinned().is_some()) {
         if !copies.iter().any(|(known, _)| known.is_same(storage)) {
-            copies.push((storage, Storage::from_bytes(&storage.read(0, storage.nbytes())?)));
+            copies.push((storage, storage.copied_to_host()?));
         }
     }
     let in_copies = |tensor: &Tensor| {
@@ -27,8 +27,7 @@ pub(super) fn run(tensors: &[&Tensor], run: impl FnOnce(&[&Tensor]) -> Result<()
     let moved: Vec<Tensor> = tensors.iter().map(|tensor| in_copies(tensor)).collect();
     run(&moved.iter().collect::<Vec<_>>())?;
     for (storage, copy) in &copies {
-        let (Some(mut to), Some(from)) = (storage.host_mut(), copy.host()) else { continue };
-        to.copy_from_slice(&from);
+        storage.host_mut()?.copy_from_slice(&copy.host()?);
     }
     Ok(())
 }

@@ -10,8 +10,9 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use c10_core::locks::Mutex;
 use c10_core::{Device, Made, PuttingOff, Runtime, Stream};
 use kernel_ir::Program;
 use kernel_ir::reduce::Reduction;
@@ -96,19 +97,24 @@ pub(crate) fn set_constants(constants: Option<Arc<Constants>>) {
 
 /// Memory of the device of `like` that has these bytes, laid out as that: a constant of the function that is traced.
 /// Nothing where it keeps no more.
-pub(crate) fn constant(like: &Tensor, bytes: &[u8]) -> Result<Option<Tensor>> {
+pub(crate) fn constant(like: &Tensor, bytes: Vec<u8>) -> Result<Option<Tensor>> {
     let Some(constants) = CONSTANTS.with_borrow(Clone::clone) else { return Ok(None) };
-    let mut known = constants.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = || constants.0.lock().unwrap_or_else(PoisonError::into_inner);
     let (sizes, strides) = (Dims::from_slice(like.sizes()), Dims::from_slice(like.strides()));
-    let key = (bytes.to_vec(), like.dtype(), sizes.clone(), strides.clone(), like.device());
-    if let Some(constant) = known.get(&key) {
+    let key = (bytes, like.dtype(), sizes.clone(), strides.clone(), like.device());
+    if let Some(constant) = known().get(&key) {
         return Ok(Some(constant.clone()));
     }
-    let kept: usize = known.keys().map(|(bytes, ..)| bytes.len()).sum();
+    let bytes = &key.0;
+    let (count, kept) = {
+        let known = known();
+        (known.len(), known.keys().map(|(bytes, ..)| bytes.len()).sum::<usize>())
+    };
     let Some(device) = like.device().index else { return Ok(None) };
-    if known.len() >= MOST_CONSTANTS || kept.saturating_add(bytes.len()) > MOST_BYTES {
+    if count >= MOST_CONSTANTS || kept.saturating_add(bytes.len()) > MOST_BYTES {
         return Ok(None);
     }
+    // Made without the lock: the device is waited for.
     let made = PuttingOff::paused(|| {
         let stream = Runtime::with_current(|runtime| runtime.streams().current(device))?;
         if stream.is_capturing()? {
@@ -124,10 +130,7 @@ pub(crate) fn constant(like: &Tensor, bytes: &[u8]) -> Result<Option<Tensor>> {
         stream.synchronize()?;
         Ok::<_, Error>(Some(Tensor::view_of(storage, like.dtype(), sizes, strides, 0)))
     })?;
-    if let Some(made) = &made {
-        known.insert(key, made.clone());
-    }
-    Ok(made)
+    Ok(made.map(|made| known().entry(key).or_insert(made).clone()))
 }
 
 /// Whether operations of this thread are written down.

@@ -15,9 +15,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use c10_core::{DeviceIndex, MemoryAccess, PuttingOff, Runtime};
+use c10_core::locks::Mutex;
+use c10_core::{DeviceIndex, MemoryAccess, PuttingOff, Runtime, host_memory};
 use cuda_sys::cublas::types::{cuComplex, cuDoubleComplex, cublasFillMode_t, cublasOperation_t, cudaDataType_t};
 use cuda_sys::cusolver::types::cusolverDnHandle_t;
 use cuda_sys::{Cusolver, CusolverError};
@@ -80,7 +81,7 @@ pub(super) fn find(runtime: &Runtime) -> std::result::Result<Arc<Cusolver>, Stri
     solver.library.find(runtime, Cusolver::load, "libcusolver.so", Cusolver::load_from)
 }
 
-fn handles(solver: &Solver) -> std::sync::MutexGuard<'_, Handles> {
+fn handles(solver: &Solver) -> c10_core::locks::MutexGuard<'_, Handles> {
     solver.handles.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -239,7 +240,7 @@ impl Factorisation<'_> {
         queue(operation, asked, &[&a.tensor], |calling| {
             ask(calling, &mut device_bytes, &mut host_bytes).map_err(|cause| failed(cause, a.shape()))
         })?;
-        let mut on_host = vec![0_u8; host_bytes];
+        let mut on_host: Vec<u8> = host_memory::zeroed(host_bytes)?;
         let (info, workspace) = (a.info()?, a.workspace(device_bytes)?);
         let own = [&a.tensor, &info, &workspace];
         let tensors: Vec<&Tensor> = own.into_iter().chain(self.others.iter().copied()).collect();

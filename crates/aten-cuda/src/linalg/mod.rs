@@ -11,7 +11,7 @@ mod library;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use c10_core::Runtime;
+use c10_core::{Runtime, host_memory};
 use cuda_sys::Cusolver;
 use dense_factors::{Table, Triangle};
 use num_complex::Complex64;
@@ -122,17 +122,25 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
     check_square("linalg.cholesky", a)?;
     check_dtype("linalg.cholesky", a, "cholesky")?;
     let packed = Packed::of(a)?;
-    let info = if packed.is_cuda() {
-        library::cholesky(&packed)?
-    } else {
-        packed.each(|table| (dense_factors::cholesky(table), Vec::new()))?.0
-    };
+    let info = if packed.is_cuda() { library::cholesky(&packed)? } else { cholesky_on_host(&packed)? };
     let batch = |at| (a.dim() > 2).then_some(at);
     if let Some((at, &order)) = info.iter().enumerate().find(|&(_, &order)| order != 0) {
         return Err(LinalgError::NotPositive { batch: batch(at), order }.into());
     }
     let lower = packed.matrices()?.tril(0)?;
     if upper { lower.mh()?.resolve_conj() } else { Ok(lower) }
+}
+
+fn cholesky_on_host(packed: &Packed) -> Result<Vec<i32>> {
+    let (mut info, mut factors) = (packed.info_on_host()?, packed.room()?);
+    packed.tables()?.try_for_each(|table| {
+        let mut table = table?;
+        info.push(i32::try_from(dense_factors::cholesky(&mut table)).unwrap_or(i32::MAX));
+        factors.extend_from_slice(table.numbers());
+        Ok::<_, Error>(())
+    })?;
+    packed.store(factors)?;
+    Ok(info)
 }
 
 /// The solution of `A X = B` (`torch.linalg.solve`). `a` has the sizes `(*, n, n)`, `b` `(*, n, k)`, or `(*, n)` for vectors;
@@ -175,18 +183,17 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 fn solve_on_host(left: &Packed, right: &mut Packed) -> Result<Vec<i32>> {
-    let (factors, sides) = (left.tables()?, right.tables()?);
-    let mut info = Vec::new();
-    let mut solved = Vec::new();
-    for (mut a, mut b) in factors.into_iter().zip(sides) {
-        let (swapped, order) = dense_factors::lu(&mut a, true);
+    let (mut info, mut solved) = (left.info_on_host()?, right.room()?);
+    for (a, b) in left.tables()?.zip(right.tables()?) {
+        let (mut a, mut b) = (a?, b?);
+        let (swapped, order) = dense_factors::lu(&mut a, true)?;
         info.push(i32::try_from(order).unwrap_or(i32::MAX));
         dense_factors::swap_rows(&mut b, &swapped, false);
         dense_factors::solve(&a, Triangle::UNIT_LOWER, &mut b);
         dense_factors::solve(&a, Triangle::UPPER, &mut b);
-        solved.push(b);
+        solved.extend_from_slice(b.numbers());
     }
-    right.store(&solved)?;
+    right.store(solved)?;
     Ok(info)
 }
 
@@ -223,16 +230,17 @@ pub fn qr(a: &Tensor, mode: &str) -> Result<(Tensor, Tensor)> {
 }
 
 fn qr_on_host(packed: &Packed, wanted: i64) -> Result<(Option<Packed>, Packed)> {
-    let (mut left, mut right) = (Vec::new(), Vec::new());
-    for mut a in packed.tables()? {
-        let factors = dense_factors::qr(&mut a);
-        let columns = usize::try_from(wanted).unwrap_or(0);
-        left.push(dense_factors::unitary(&a.first_columns(columns), &factors));
-        right.push(a);
-    }
     let q = packed.with_columns(packed.rows, wanted)?;
-    q.store(&left)?;
-    packed.store(&right)?;
+    let (mut left, mut right) = (q.room()?, packed.room()?);
+    for a in packed.tables()? {
+        let mut a = a?;
+        let factors = dense_factors::qr(&mut a)?;
+        let columns = usize::try_from(wanted).unwrap_or(0);
+        left.extend_from_slice(dense_factors::unitary(&a.first_columns(columns)?, &factors)?.numbers());
+        right.extend_from_slice(a.numbers());
+    }
+    q.store(left)?;
+    packed.store(right)?;
     Ok((Some(q), packed.clone()))
 }
 
@@ -275,15 +283,16 @@ pub fn svd(a: &Tensor, full_matrices: bool, driver: Option<&str>) -> Result<(Ten
 }
 
 fn svd_on_host(packed: &Packed, values: &Tensor, u: &Packed, v: &Packed) -> Result<()> {
-    let (mut left, mut right, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+    let count = usize::try_from(values.numel()).unwrap_or(0);
+    let (mut left, mut right, mut numbers) = (u.room()?, v.room()?, host_memory::with_capacity(count)?);
     for a in packed.tables()? {
-        let (full_u, singular, full_v) = dense_factors::svd(&a);
-        left.push(full_u.first_columns(usize::try_from(u.columns).unwrap_or(0)));
-        right.push(full_v.first_columns(usize::try_from(v.rows).unwrap_or(0)).adjoint());
+        let (full_u, singular, full_v) = dense_factors::svd(&a?)?;
+        left.extend_from_slice(full_u.first_columns(usize::try_from(u.columns).unwrap_or(0))?.numbers());
+        right.extend_from_slice(full_v.first_columns(usize::try_from(v.rows).unwrap_or(0))?.adjoint()?.numbers());
         numbers.extend(singular.into_iter().map(Complex64::from));
     }
-    u.store(&left)?;
-    v.store(&right)?;
+    u.store(left)?;
+    v.store(right)?;
     write(values, numbers)
 }
 
@@ -340,40 +349,39 @@ impl Packed {
         self.tensor.view(&sizes)?.transpose(-2, -1)
     }
 
-    fn tables(&self) -> Result<Vec<Table>> {
+    /// Reads the matrices on the host, one after the other.
+    fn tables(&self) -> Result<impl Iterator<Item = Result<Table>>> {
         let size = |size: i64| usize::try_from(size).unwrap_or(0);
         let (rows, columns) = (size(self.rows), size(self.columns));
         let numbers = read_complex(&self.tensor)?;
-        let one =
-            |at: usize| Table::new(rows, columns, numbers[at * rows * columns..(at + 1) * rows * columns].to_vec());
-        Ok((0..size(self.batch)).map(one).collect())
+        let one = move |at: usize| {
+            let own = &numbers[at * rows * columns..(at + 1) * rows * columns];
+            Ok(Table::new(rows, columns, host_memory::copied(own)?))
+        };
+        Ok((0..size(self.batch)).map(one))
     }
 
-    fn store(&self, tables: &[Table]) -> Result<()> {
-        write(&self.tensor, tables.iter().flat_map(|table| table.numbers().iter().copied()))
+    /// Room for the numbers of all matrices.
+    fn room(&self) -> Result<Vec<Complex64>> {
+        Ok(host_memory::with_capacity(usize::try_from(self.tensor.numel()).unwrap_or(0))?)
     }
 
-    /// Changes every matrix on the host; the numbers that say what failed.
-    fn each(
-        &self,
-        mut change: impl FnMut(&mut Table) -> (usize, Vec<Complex64>),
-    ) -> Result<(Vec<i32>, Vec<Complex64>)> {
-        let mut tables = self.tables()?;
-        let (mut info, mut others) = (Vec::new(), Vec::new());
-        for table in &mut tables {
-            let (order, other) = change(table);
-            info.push(i32::try_from(order).unwrap_or(i32::MAX));
-            others.extend(other);
-        }
-        self.store(&tables)?;
-        Ok((info, others))
+    /// Room for a number for each matrix that says what failed.
+    fn info_on_host(&self) -> Result<Vec<i32>> {
+        Ok(host_memory::with_capacity(usize::try_from(self.batch).unwrap_or(0))?)
+    }
+
+    /// Writes the numbers of all matrices.
+    fn store(&self, numbers: Vec<Complex64>) -> Result<()> {
+        write(&self.tensor, numbers)
     }
 }
 
 /// Writes all elements of a contiguous tensor of the host.
 fn write(tensor: &Tensor, numbers: impl IntoIterator<Item = Complex64>) -> Result<()> {
     let dtype = tensor.dtype();
-    let bytes: Vec<u8> = numbers.into_iter().flat_map(|value| scalar_bytes(Scalar::Complex(value), dtype)).collect();
+    let numbers = numbers.into_iter().flat_map(|value| scalar_bytes(Scalar::Complex(value), dtype));
+    let bytes = host_memory::collected(tensor.nbytes(), numbers)?;
     tensor.plain_storage()?.write(tensor.byte_offset(), &bytes)
 }
 

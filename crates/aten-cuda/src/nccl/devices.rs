@@ -3,8 +3,9 @@
 //! **Invariant:** communicators are kept for each list of devices that was asked for, as long as they work.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
+use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceIndex, Runtime, Stream};
 
 use super::ReduceOp;

@@ -80,8 +80,12 @@ impl Tensor {
 
     /// [`Self::copy_`] without waiting (`copy_(non_blocking=True)`): the copy between the host and a device is queued on
     /// the device's current stream. Elements that come from memory which is not pinned are taken before the call returns;
-    /// pinned ones are read when the copy runs, and pinned memory that is copied to has the elements after it. Both stay
-    /// alive until then. A copy to memory that is not pinned waits all the same, as in torch.
+    /// pinned ones are read when the copy runs, also where they are converted or laid out anew, which the device does then; and
+    /// pinned memory that is copied to has the elements after it. Both stay alive until then. A copy to memory that is not
+    /// pinned waits all the same, as in torch. Of a view whose elements take up less than half of the pinned memory that it
+    /// spans, the elements are taken before the call returns, unless the copy is captured.
+    ///
+    /// While the current stream captures, host memory has to be pinned.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -357,10 +361,11 @@ fn cuda_device(device: impl c10_core::DeviceArg) -> Result<Device> {
     Ok(Device::cuda(Runtime::with_current(|runtime| device.resolve(runtime))?))
 }
 
-/// Copies between the host and a device, or between two devices. Elements are converted before they travel, and laid
-/// out as the target has them.
+/// Copies between the host and a device, or between two devices. Elements of pinned memory travel as they lie and are
+/// converted on the device; others are converted before they travel, and laid out as the target has them.
 fn copy_across(target: &Tensor, source: &Tensor, waiting: Waiting) -> Result<()> {
     let (source, target) = (&source.with_signs(source.signs().towards(target.signs())), &target.as_stored());
+    let is_captured = refuse_pageable_in_capture([target, source])?;
     let fits = |tensor: &Tensor| {
         tensor.strides() == target.strides() && tensor.dtype() == target.dtype() && tensor.signs() == Signs::PLAIN
     };
@@ -369,19 +374,19 @@ fn copy_across(target: &Tensor, source: &Tensor, waiting: Waiting) -> Result<()>
         copy_across(&made, source, waiting)?;
         return copy_on_device(target, &made);
     }
+    if !fits(source)
+        && source.storage().pinned().is_some()
+        && let Some(moved) = moved_as_it_lies(source, target.device(), is_captured)?
+    {
+        copy_on_device(target, &moved)?;
+        return target.storage().buffer().map_or(Ok(()), |buffer| wait_for(buffer, waiting));
+    }
     let laid_out = if fits(source) { source.clone() } else { convert(source, target.dtype(), target.strides())? };
     let (bytes, at) = (laid_out.nbytes(), target.byte_offset());
     if bytes == 0 {
         return Ok(());
     }
     let range = laid_out.byte_offset()..laid_out.byte_offset() + bytes;
-    let wait = |buffer: &DeviceBuffer| match waiting {
-        Waiting::Yes => {
-            let device = buffer.device_index();
-            Ok(Runtime::with_current(|runtime| runtime.streams().current(device)?.synchronize())?)
-        }
-        Waiting::No => Ok(()),
-    };
     let (from, to) = (laid_out.plain_storage()?, target.plain_storage()?);
     if is_constant(target, from, &range)? {
         return Ok(());
@@ -390,23 +395,70 @@ fn copy_across(target: &Tensor, source: &Tensor, waiting: Waiting) -> Result<()>
         (Some(from), Some(to), ..) => Ok(to.copy_from_buffer(at, from, range, None)?),
         (_, Some(to), Some(from), _) => {
             to.copy_from_pinned(at, from, range, None)?;
-            wait(to)
+            wait_for(to, waiting)
         }
         (Some(from), _, _, Some(to)) => {
             from.copy_to_pinned(range, to, at, None)?;
-            wait(from)
+            wait_for(from, waiting)
         }
         (_, Some(to), ..) if waiting == Waiting::No => {
             let staged = PinnedBuffer::new(bytes)?;
             staged.write(0, &from.read(range.start, bytes)?)?;
             Ok(to.copy_from_pinned(at, &staged, .., None)?)
         }
-        (Some(_), ..) => to.write(at, &from.read(range.start, bytes)?),
-        _ => {
-            let host = from.host().ok_or_else(|| TensorError::Invalid("no host memory".into()))?;
-            to.write(at, &host[range])
-        }
+        (_, Some(to), ..) => from.copy_to_device(range, to, at),
+        _ => to.write(at, &from.read(range.start, bytes)?),
     }
+}
+
+/// Waits for the current stream of a buffer's device, if the copy is to be waited for.
+fn wait_for(buffer: &DeviceBuffer, waiting: Waiting) -> Result<()> {
+    match waiting {
+        Waiting::Yes => {
+            let device = buffer.device_index();
+            Ok(Runtime::with_current(|runtime| runtime.streams().current(device)?.synchronize())?)
+        }
+        Waiting::No => Ok(()),
+    }
+}
+
+/// Refuses host memory that is not pinned where the copy would be captured: a replay could not read it again. Whether the
+/// copy is captured.
+fn refuse_pageable_in_capture(tensors: [&Tensor; 2]) -> Result<bool> {
+    let Some(device) = tensors.iter().find_map(|tensor| tensor.device().index) else { return Ok(false) };
+    let is_capturing = || Runtime::with_current(|runtime| runtime.streams().current(device)?.is_capturing());
+    if launch::record::is_on() || !is_capturing()? {
+        return Ok(false);
+    }
+    let is_pageable =
+        |tensor: &&Tensor| is_host(tensor.device()) && tensor.storage().pinned().is_none() && tensor.numel() > 0;
+    if tensors.iter().any(is_pageable) {
+        return Err(invalid(
+            "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned. Please use \
+             tensor.pin_memory() or allocate the tensor with pin_memory=True.",
+        ));
+    }
+    Ok(true)
+}
+
+/// A gap is sent with the elements beside it where all bytes are at most this many times those of the elements.
+const MOST_SPREAD: usize = 2;
+
+/// Queues a copy of a view of pinned memory to a device, with its dtype, strides and signs: whatever has to be changed of it
+/// is changed there, in the order of the stream. `None` where the elements lie so far apart that they are better packed by
+/// the host before; inside a capture they travel all the same, since a replay reads them again.
+fn moved_as_it_lies(source: &Tensor, device: Device, is_captured: bool) -> Result<Option<Tensor>> {
+    let (Some(pinned), extent) = (source.storage().pinned(), source.byte_extent()) else { return Ok(None) };
+    if source.numel() == 0 || (!is_captured && extent > source.nbytes().saturating_mul(MOST_SPREAD)) {
+        return Ok(None);
+    }
+    let storage = Storage::new(extent, device)?;
+    let Some(buffer) = storage.buffer() else { return Ok(None) };
+    let start = source.byte_offset();
+    buffer.copy_from_pinned(0, pinned, start..start + extent, None)?;
+    let (sizes, strides) = (Dims::from_slice(source.sizes()), Dims::from_slice(source.strides()));
+    let moved = Tensor::view_of(storage, source.dtype(), sizes, strides, 0);
+    Ok(Some(moved.with_signs(source.signs())))
 }
 
 /// Has a trace copy a constant of the traced function from memory of the device, where there is room for it.
@@ -414,8 +466,8 @@ fn is_constant(target: &Tensor, from: &Storage, range: &std::ops::Range<usize>) 
     if !launch::record::is_on() || !from.is_constant() {
         return Ok(false);
     }
-    let Some(host) = from.host() else { return Ok(false) };
-    let Some(constant) = launch::record::constant(target, &host[range.clone()])? else { return Ok(false) };
+    let bytes = from.read(range.start, range.len())?;
+    let Some(constant) = launch::record::constant(target, bytes)? else { return Ok(false) };
     copy_by_program(target, &constant)?;
     Ok(true)
 }

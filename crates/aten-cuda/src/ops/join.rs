@@ -1,5 +1,6 @@
 //! Tensors joined, cut up, turned round and repeated.
 
+use c10_core::host_memory;
 use smallvec::SmallVec;
 
 use crate::autocast::{self, Policies};
@@ -102,7 +103,7 @@ impl Tensor {
             )));
         }
         let count = if size == 0 { 1 } else { ((length + size - 1) / size).max(1) };
-        (0..count).map(|part| self.narrow(dim, part * size, size.min(length - part * size))).collect()
+        listed(count, |part| self.narrow(dim, part * size, size.min(length - part * size)))
     }
 
     /// Views of the given numbers of places along `dim`, which come to all of them (`split_with_sizes`).
@@ -146,7 +147,7 @@ impl Tensor {
         let length = self.size(dim)?;
         let size = (length + chunks - 1) / chunks;
         if size == 0 {
-            return (0..chunks).map(|_| self.narrow(dim, 0, 0)).collect();
+            return listed(chunks, |_| self.narrow(dim, 0, 0));
         }
         self.split(size, dim)
     }
@@ -184,12 +185,12 @@ impl Tensor {
                 .sum();
             usize::try_from(place + moved).unwrap_or(0)
         };
-        if let Some(mut to) = out.plain_storage()?.host_mut() {
-            for (place, at) in Places::new(out.sizes(), out.strides()).enumerate() {
-                let from = reversed(place) * width;
-                to[at * width..(at + 1) * width].copy_from_slice(&bytes[from..from + width]);
-            }
+        let mut to = out.plain_storage()?.host_mut()?;
+        for (place, at) in Places::new(out.sizes(), out.strides()).enumerate() {
+            let from = reversed(place) * width;
+            to[at * width..(at + 1) * width].copy_from_slice(&bytes[from..from + width]);
         }
+        drop(to);
         Ok(out)
     }
 
@@ -261,6 +262,15 @@ impl Tensor {
             .collect();
         self.as_strided(sizes, &strides, None)
     }
+}
+
+/// Returns `count` views, if there is memory for the list of them.
+fn listed(count: i64, view: impl Fn(i64) -> Result<Tensor>) -> Result<Vec<Tensor>> {
+    let mut views = host_memory::with_capacity(usize::try_from(count).unwrap_or(usize::MAX))?;
+    for part in 0..count {
+        views.push(view(part)?);
+    }
+    Ok(views)
 }
 
 /// How a joined tensor lies: with the channels last where they do so in all tensors, also those that are left out.

@@ -101,7 +101,7 @@ impl Tensor {
         check_on_host(&p, columns)?;
         if replacement && samples > 1 {
             let samples = usize::try_from(samples).unwrap_or(0);
-            let drawn = host_fill::sample(&p, columns, samples, self.dtype() == DType::F64, host);
+            let drawn = host_fill::sample(&p, columns, samples, self.dtype() == DType::F64, host)?;
             return to.copy_(&Self::from_slice(&drawn, to.sizes())?).map(drop);
         }
         let q = Self::uninitialized(self.sizes(), self.dtype(), self)?;

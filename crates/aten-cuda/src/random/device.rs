@@ -5,8 +5,9 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
+use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceArg, DeviceIndex, GeneratorState, Runtime};
 
 use crate::base::dtype::DType;

@@ -3,13 +3,14 @@
 //! **Invariants:** `left` counts the words of the table that are not given out, and the present one; `next` is the place
 //! of the next word. A state of torch's bytes and this one stand for each other.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::random_error::RandomError;
 use crate::random::device::{DEFAULT_SEED, seed_bits, unforeseeable};
 use crate::tensor::Tensor;
+use c10_core::locks::{Mutex, MutexGuard};
 
 /// Words of the table.
 const WORDS: usize = 624;

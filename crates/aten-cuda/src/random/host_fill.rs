@@ -3,6 +3,7 @@
 //! **Invariants:** elements are drawn in the order of memory, as many words for each as torch draws; floats round where
 //! torch rounds. A tensor of no elements draws nothing.
 
+use c10_core::host_memory;
 use half::{bf16, f16};
 
 use crate::base::dtype::DType;
@@ -67,7 +68,7 @@ pub(super) fn fill(tensor: &Tensor, generator: &HostGenerator, law: Law) -> Resu
     let mut engine = generator.lock();
     match law {
         Law::Normal { mean, std } if count >= BLOCK && real.is_contiguous() => {
-            let mut numbers = normal_blocks(&mut engine, real.dtype(), count, [mean, std]).into_iter();
+            let mut numbers = normal_blocks(&mut engine, real.dtype(), count, [mean, std])?.into_iter();
             put(&real, |_| numbers.next().map_or(Number::Int(0), Number::Float))?;
         }
         _ => put(&real, |dtype| draw(&mut engine, law, dtype))?,
@@ -93,7 +94,7 @@ pub(super) fn fill_by(tensor: &Tensor, p: &Tensor, generator: &HostGenerator) ->
 /// The numbers below the length of a contiguous tensor of `i64`, in random order.
 pub(super) fn permute(tensor: &Tensor, generator: &HostGenerator) -> Result<()> {
     let mut engine = generator.lock();
-    let mut numbers: Vec<i64> = (0..tensor.numel()).collect();
+    let mut numbers: Vec<i64> = host_memory::collected(usize::try_from(tensor.numel()).unwrap_or(0), 0..)?;
     let is_wide = numbers.len() as u64 >= u64::from(u32::MAX / 20);
     for at in 0..numbers.len().saturating_sub(1) {
         let word = if is_wide { engine.wide_word() } else { engine.word().into() };
@@ -122,7 +123,7 @@ fn put(tensor: &Tensor, mut make: impl FnMut(DType) -> Number) -> Result<()> {
     let order = falling(tensor);
     let of = |list: &[i64]| -> Dims { order.iter().map(|&dim| list[usize::try_from(dim).unwrap_or(0)]).collect() };
     let (sizes, strides) = (of(tensor.sizes()), of(tensor.strides()));
-    let Some(mut bytes) = tensor.plain_storage()?.host_mut() else { return Ok(()) };
+    let mut bytes = tensor.plain_storage()?.host_mut()?;
     for place in Places::new(&sizes, &strides) {
         let at = tensor.byte_offset() + place * size;
         write(&mut bytes[at..at + size], dtype, make(dtype));
@@ -209,12 +210,12 @@ fn digits(dtype: DType) -> u32 {
 
 /// Normal numbers for contiguous memory: of a block of uniform numbers the first half are lengths and the second half
 /// angles. The last block is drawn again where the blocks leave a rest.
-fn normal_blocks(engine: &mut Engine, dtype: DType, count: usize, [mean, std]: [f64; 2]) -> Vec<f64> {
+fn normal_blocks(engine: &mut Engine, dtype: DType, count: usize, [mean, std]: [f64; 2]) -> Result<Vec<f64>> {
     let mut uniform = || match dtype {
         DType::F64 => engine.double(),
         _ => engine.single(digits(dtype)).into(),
     };
-    let mut numbers: Vec<f64> = (0..count).map(|_| uniform()).collect();
+    let mut numbers: Vec<f64> = host_memory::collected(count, std::iter::repeat_with(&mut uniform))?;
     let [mean, std] = [round(mean, dtype), round(std, dtype)];
     let pair = match dtype {
         DType::F64 => pair_of_doubles,
@@ -234,7 +235,7 @@ fn normal_blocks(engine: &mut Engine, dtype: DType, count: usize, [mean, std]: [
         last.fill_with(&mut uniform);
         normalise(last);
     }
-    numbers
+    Ok(numbers)
 }
 
 /// Categories of rows of probabilities, so many of each row: of a uniform number the first category up to which the
@@ -246,24 +247,23 @@ pub(super) fn sample(
     samples: usize,
     is_double: bool,
     generator: &HostGenerator,
-) -> Vec<i64> {
+) -> Result<Vec<i64>> {
     let mut engine = generator.lock();
-    let mut drawn = Vec::new();
+    let rows = p.len().div_ceil(columns.max(1));
+    let mut drawn = host_memory::with_capacity(rows.saturating_mul(samples))?;
     for row in p.chunks(columns.max(1)) {
         let rounded = |value: f64| if is_double { value } else { f64::from(value as f32) };
         let mut sum = 0.0;
-        let sums: Vec<f64> = row
-            .iter()
-            .map(|p| {
-                sum = rounded(sum + p);
-                sum
-            })
-            .collect();
-        let shares: Vec<f64> = sums.iter().map(|part| rounded(part / sum)).collect();
+        let mut shares: Vec<f64> = host_memory::copied(row)?;
+        for share in &mut shares {
+            sum = rounded(sum + *share);
+            *share = sum;
+        }
+        shares.iter_mut().for_each(|share| *share = rounded(*share / sum));
         drawn.extend((0..samples).map(|_| {
             let number = engine.double();
             i64::try_from(shares.partition_point(|share| *share < number).min(columns - 1)).unwrap_or(0)
         }));
     }
-    drawn
+    Ok(drawn)
 }

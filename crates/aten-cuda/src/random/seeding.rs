@@ -6,8 +6,9 @@
 //! in the order of these two.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use c10_core::locks::Mutex;
 use c10_core::{DeviceArg, DeviceIndex, Runtime};
 
 use crate::base::error::Result;

@@ -9,8 +9,9 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceAssertionError, DeviceIndex, PinnedBuffer, Runtime};
 
 use crate::base::error::{Error, Result};

@@ -9,9 +9,10 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use c10_core::Runtime;
+use c10_core::locks::Mutex;
 use cuda_sys::nvrtc::types::nvrtcProgram;
 use cuda_sys::{LibraryVersion, Nvrtc, NvrtcError, nvrtcResult};
 
@@ -77,7 +78,7 @@ pub fn set_compiler(nvrtc: Option<Nvrtc>) {
     Runtime::with_current(|runtime| *lock(&runtime.extension::<Compiler>().0) = nvrtc.map(Arc::new));
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> c10_core::locks::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

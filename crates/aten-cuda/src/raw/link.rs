@@ -11,8 +11,9 @@
 
 use std::ffi::{CString, c_char};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use c10_core::locks::Mutex;
 use c10_core::{DeviceIndex, Module, Runtime};
 pub use c10_core::{LinkInput, LinkKind};
 use cuda_sys::nvjitlink::types::{nvJitLinkHandle, nvJitLinkInputType};

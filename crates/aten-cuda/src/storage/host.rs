@@ -12,9 +12,13 @@
 use std::any::Any;
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::PoisonError;
+
+use c10_core::locks::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use c10_core::{MemoryError, host_memory};
 
 use super::deferred;
+use crate::base::error::Result;
 
 /// Bytes on the host; the crate's own are aligned to eight.
 pub(super) struct HostMemory {
@@ -39,9 +43,11 @@ unsafe impl Send for HostMemory {}
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// Zeros.
-    pub(super) fn zeros(len: usize) -> Self {
-        Self::of_words(vec![0; len.div_ceil(8)].into_boxed_slice(), len)
+    /// Allocates zeros, or returns why the system has no memory for them.
+    pub(super) fn zeros(len: usize) -> Result<Self> {
+        // The error names the bytes that were asked for, not those of whole words.
+        let words = host_memory::zeroed(len.div_ceil(8)).map_err(|_| MemoryError::HostAllocation { bytes: len });
+        Ok(Self::of_words(words.map_err(c10_core::Error::from)?.into_boxed_slice(), len))
     }
 
     /// The first `len` bytes of these words.

@@ -18,9 +18,9 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use c10_core::{Device, DeviceBuffer, DeviceType, PinnedBuffer, Runtime};
+use c10_core::{Device, DeviceBuffer, DeviceType, PinnedBuffer, Runtime, host_memory};
 
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Error, Result, TensorError, invalid};
 use deferred::Deferred;
 use host::{HostMemory, Reading, Writing};
 pub(crate) use watch::Watch;
@@ -120,7 +120,7 @@ impl Storage {
                 Memory::Deferred(Arc::new(Deferred::new(bytes, index)?))
             }
             DeviceType::Cuda => Memory::Cuda(DeviceBuffer::new(bytes, device)?),
-            _ => Memory::Host(Arc::new(HostMemory::zeros(bytes))),
+            _ => Memory::Host(Arc::new(HostMemory::zeros(bytes)?)),
         }))
     }
 
@@ -133,12 +133,21 @@ impl Storage {
         Ok(Self(Memory::Pinned(Arc::new(PinnedBuffer::new(bytes)?))))
     }
 
-    /// Host memory with a copy of these bytes.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Self {
-        let mut words = vec![0_u64; bytes.len().div_ceil(8)].into_boxed_slice();
-        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..bytes.len()].copy_from_slice(bytes);
-        Self(Memory::Host(Arc::new(HostMemory::of_words(words, bytes.len()))))
+    /// Copies bytes into new host memory.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let memory = HostMemory::zeros(bytes.len())?;
+        memory.write().bytes.copy_from_slice(bytes);
+        Ok(Self(Memory::Host(Arc::new(memory))))
+    }
+
+    /// Copies the bytes into new host memory that is not pinned.
+    pub(crate) fn copied_to_host(&self) -> Result<Self> {
+        let memory = HostMemory::zeros(self.nbytes())?;
+        self.read_into(0, memory.write().bytes)?;
+        Ok(Self(Memory::Host(Arc::new(memory))))
     }
 
     /// The storage of a buffer that exists already; both refer to the same memory.
@@ -308,54 +317,73 @@ impl Storage {
         }
     }
 
-    /// The bytes, on the host.
-    pub(crate) fn host(&self) -> Option<HostBytes<'_>> {
+    /// Locks the bytes on the host for reading; pinned memory is copied.
+    pub(crate) fn host(&self) -> Result<HostBytes<'_>> {
         self.note_host_values();
         match &self.0 {
-            Memory::Host(host) => Some(HostBytes(HostRead::Locked(host.read()))),
-            Memory::Pinned(buffer) => Some(HostBytes(HostRead::Copied(buffer.to_vec().ok()?))),
-            Memory::Cuda(_) | Memory::Deferred(_) => None,
+            Memory::Host(host) => Ok(HostBytes(HostRead::Locked(host.read()))),
+            Memory::Pinned(buffer) => Ok(HostBytes(HostRead::Copied(buffer.to_vec()?))),
+            Memory::Cuda(_) | Memory::Deferred(_) => Err(not_on_host()),
         }
     }
 
-    /// The bytes to be written, on the host.
-    pub(crate) fn host_mut(&self) -> Option<HostBytesMut<'_>> {
+    /// Locks the bytes on the host for writing; pinned memory is copied, and changes are written back at the end.
+    pub(crate) fn host_mut(&self) -> Result<HostBytesMut<'_>> {
         self.note_host_values();
         self.note_write();
         match &self.0 {
-            Memory::Host(host) => Some(HostBytesMut(HostWrite::Locked(host.write()))),
+            Memory::Host(host) => Ok(HostBytesMut(HostWrite::Locked(host.write()))),
             Memory::Pinned(to) => {
-                let before = to.to_vec().ok()?;
-                Some(HostBytesMut(HostWrite::Copied { now: before.clone(), before, to }))
+                let before = to.to_vec()?;
+                Ok(HostBytesMut(HostWrite::Copied { now: host_memory::copied(&before)?, before, to }))
             }
-            Memory::Cuda(_) | Memory::Deferred(_) => None,
+            Memory::Cuda(_) | Memory::Deferred(_) => Err(not_on_host()),
         }
     }
 
-    /// A copy of a range of the bytes, after the work of the current stream where it is on a device.
+    /// Copies a range of the bytes, after the work of the current stream where they are on a device.
     pub(crate) fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = host_memory::zeroed(len)?;
+        self.read_into(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// [`Self::read`] into memory of the caller.
+    pub(crate) fn read_into(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         // A view without elements may begin anywhere.
-        if len == 0 {
-            return Ok(Vec::new());
+        if to.is_empty() {
+            return Ok(());
         }
         match &self.0 {
             Memory::Host(host) => {
                 self.note_host_values();
-                Ok(host.read().bytes[offset..offset + len].to_vec())
+                to.copy_from_slice(&host.read().bytes[offset..offset + to.len()]);
             }
             Memory::Pinned(buffer) => {
                 deferred::settle("pinned memory is read");
                 deferred::note_host_values();
-                let mut bytes = vec![0; len];
-                buffer.read(offset, &mut bytes)?;
-                Ok(bytes)
+                buffer.read(offset, to)?;
             }
             Memory::Cuda(_) | Memory::Deferred(_) => {
                 deferred::settle("values are read");
-                let mut bytes = vec![0; len];
-                self.device_memory()?.copy_to_slice(offset, &mut bytes)?;
-                Ok(bytes)
+                self.device_memory()?.copy_to_slice(offset, to)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Copies a range of the bytes on the host to a device, after the work of its current stream, and waits for it. The bytes
+    /// are locked only while they are read, and by then nothing is waited for.
+    pub(crate) fn copy_to_device(&self, range: Range<usize>, to: &DeviceBuffer, at: usize) -> Result<()> {
+        match &self.0 {
+            Memory::Host(host) => {
+                self.note_host_values();
+                let read = |place: usize, part: &mut [u8]| {
+                    part.copy_from_slice(&host.read().bytes[range.start + place..][..part.len()]);
+                };
+                Ok(to.copy_from_parts(at, range.len(), read)?)
+            }
+            _ => Ok(to.copy_from_slice(at, &self.read(range.start, range.len())?)?),
         }
     }
 
@@ -369,6 +397,12 @@ impl Storage {
         }
         Ok(())
     }
+}
+
+/// Why a loop on the host cannot reach memory.
+#[cold]
+fn not_on_host() -> Error {
+    invalid("the tensor has no memory on the host")
 }
 
 impl fmt::Debug for Storage {

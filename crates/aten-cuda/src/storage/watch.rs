@@ -8,8 +8,9 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use c10_core::locks::Mutex;
 use c10_core::{DeviceBuffer, DeviceType};
 
 use super::Storage;
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_write_is_seen_by_the_watches_over_that_memory_alone() {
-        let (one, other) = (Storage::from_bytes(&[1; 16]), Storage::from_bytes(&[2; 16]));
+        let (one, other) = (Storage::from_bytes(&[1; 16]).unwrap(), Storage::from_bytes(&[2; 16]).unwrap());
         let (first, second) = (Watch::new(&one), Watch::new(&other));
         one.clone().note_write();
         assert!(first.is_written() && !second.is_written());

@@ -15,7 +15,7 @@ impl Tensor {
     /// A host tensor with a copy of these elements, in row-major order (`torch.tensor`).
     ///
     /// # Errors
-    /// The sizes are for another number of elements.
+    /// The sizes are for another number of elements, or there is not enough memory.
     pub fn from_slice<T: Element>(elements: &[T], sizes: &[i64]) -> Result<Self> {
         Self::from_bytes(bytemuck::cast_slice(elements), sizes, T::DTYPE)
     }
@@ -23,7 +23,7 @@ impl Tensor {
     /// A host tensor with a copy of these booleans (`torch.tensor`).
     ///
     /// # Errors
-    /// The sizes are for another number of elements.
+    /// The sizes are for another number of elements, or there is not enough memory.
     pub fn from_bools(elements: &[bool], sizes: &[i64]) -> Result<Self> {
         Self::from_bytes(bytemuck::cast_slice(elements), sizes, DType::Bool)
     }
@@ -31,21 +31,21 @@ impl Tensor {
     /// A host tensor of any dtype with a copy of the elements' bytes (`torch.frombuffer`).
     ///
     /// # Errors
-    /// The sizes are for another number of bytes.
+    /// The sizes are for another number of bytes, or there is not enough memory.
     pub fn from_bytes(bytes: &[u8], sizes: &[i64], dtype: DType) -> Result<Self> {
         let numel = shape::checked_numel(sizes)?;
         if usize::try_from(numel).ok() != bytes.len().checked_div(dtype.itemsize()) {
             let given = i64::try_from(bytes.len() / dtype.itemsize()).unwrap_or(i64::MAX);
             return Err(TensorError::InvalidShape { shape: sizes.to_vec(), numel: given }.into());
         }
-        let storage = Storage::from_bytes(bytes);
+        let storage = Storage::from_bytes(bytes)?;
         Ok(Self::view_of(storage, dtype, Dims::from_slice(sizes), contiguous_strides(sizes), 0))
     }
 
     /// A tensor without dimensions, of a number (`torch.tensor`).
     ///
     /// # Errors
-    /// None on the host; there is not enough memory on a device.
+    /// There is not enough memory.
     pub fn from_scalar(number: impl Into<Scalar>) -> Result<Self> {
         let number = number.into();
         Self::from_bytes(&scalar_bytes(number, number.default_dtype()), &[], number.default_dtype())
@@ -205,7 +205,7 @@ pub(crate) fn storage_of(sizes: &[i64], dtype: DType, bytes: usize, device: Devi
 
 /// New memory for as many elements as a tensor has, on its device.
 pub(crate) fn storage_like(like: &Tensor, dtype: DType) -> Result<Storage> {
-    let bytes = usize::try_from(like.numel()).unwrap_or(0) * dtype.itemsize();
+    let bytes = usize::try_from(like.numel()).unwrap_or(0).saturating_mul(dtype.itemsize());
     Storage::new(bytes, like.device()).map_err(|error| no_memory(error, like.sizes(), dtype, like.device()))
 }
 

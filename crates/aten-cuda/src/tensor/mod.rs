@@ -181,7 +181,7 @@ impl Tensor {
     /// Bytes of all elements (`nbytes`).
     #[must_use]
     pub fn nbytes(&self) -> usize {
-        usize::try_from(self.numel()).unwrap_or(0) * self.element_size()
+        usize::try_from(self.numel()).unwrap_or(0).saturating_mul(self.element_size())
     }
 
     /// Whether the elements lie one after another, the last dimension fastest (`is_contiguous()`).

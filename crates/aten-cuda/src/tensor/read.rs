@@ -1,5 +1,6 @@
 //! Values from tensors.
 
+use c10_core::host_memory;
 use kernel_ir::float8;
 use num_complex::Complex64;
 
@@ -12,43 +13,54 @@ impl Tensor {
     /// The elements in row-major order, after the work of the current stream (`tolist`).
     ///
     /// # Errors
-    /// The elements have another dtype, or the device failed.
+    /// The elements have another dtype, there is not enough memory, or the device failed.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if self.dtype() != T::DTYPE {
             return Err(TensorError::WrongDType { wanted: T::DTYPE, found: self.dtype() }.into());
         }
-        let bytes = self.to_bytes()?;
-        Ok(bytemuck::pod_collect_to_vec(&bytes))
+        let mut elements: Vec<T> = host_memory::zeroed(usize::try_from(self.numel()).unwrap_or(usize::MAX))?;
+        self.read_elements(bytemuck::cast_slice_mut(&mut elements))?;
+        Ok(elements)
     }
 
     /// The booleans in row-major order, after the work of the current stream (`tolist`).
     ///
     /// # Errors
-    /// The elements are no booleans, or the device failed.
+    /// The elements are no booleans, there is not enough memory, or the device failed.
     pub fn to_bools(&self) -> Result<Vec<bool>> {
         if self.dtype() != DType::Bool {
             return Err(TensorError::WrongDType { wanted: DType::Bool, found: self.dtype() }.into());
         }
-        Ok(self.to_bytes()?.into_iter().map(|byte| byte != 0).collect())
+        let bytes = self.to_bytes()?;
+        Ok(host_memory::collected(bytes.len(), bytes.into_iter().map(|byte| byte != 0))?)
     }
 
     /// The bytes of the elements in row-major order, after the work of the current stream.
     ///
     /// # Errors
-    /// The device failed.
+    /// There is not enough memory, or the device failed.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        // Before the device is waited for: an expanded tensor has more bytes than its memory.
+        let mut bytes = host_memory::zeroed(self.nbytes())?;
+        self.read_elements(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads the elements in row-major order into `to`, which has room for all of them.
+    fn read_elements(&self, to: &mut [u8]) -> Result<()> {
+        if self.is_contiguous() {
+            self.storage().read_into(self.byte_offset(), to)?;
+            self.signs().turn(to, self.dtype());
+            return Ok(());
+        }
         let mut stored = self.storage().read(self.byte_offset(), self.byte_extent())?;
         self.signs().turn(&mut stored, self.dtype());
-        if self.is_contiguous() {
-            return Ok(stored);
-        }
         let itemsize = self.element_size();
-        let mut bytes = Vec::with_capacity(self.nbytes());
-        for place in Places::new(self.sizes(), self.strides()) {
+        for (place, to) in Places::new(self.sizes(), self.strides()).zip(to.chunks_exact_mut(itemsize)) {
             let at = place * itemsize;
-            bytes.extend_from_slice(&stored[at..at + itemsize]);
+            to.copy_from_slice(&stored[at..at + itemsize]);
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// The value of a tensor with one element (`item`).
@@ -70,7 +82,7 @@ pub(crate) fn read_complex(tensor: &Tensor) -> Result<Vec<Complex64>> {
         Scalar::Complex(value) => value,
         real => Complex64::new(real.to_f64(), 0.0),
     });
-    Ok(elements.collect())
+    Ok(host_memory::collected(bytes.len() / tensor.element_size(), elements)?)
 }
 
 /// The number that an element's bytes are.

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use c10_core::Device;
+use c10_core::{Device, host_memory};
 
 use crate::base::dtype::{DType, Element};
 use crate::base::error::{Result, TensorError, invalid};
@@ -233,6 +233,6 @@ impl<T: TypedElement> TypedStorage<T> {
     /// The device failed.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let bytes = self.0.read(0, self.0.nbytes())?;
-        Ok(bytes.chunks_exact(T::DTYPE.itemsize()).map(T::from_bytes).collect())
+        Ok(host_memory::collected(self.len(), bytes.chunks_exact(T::DTYPE.itemsize()).map(T::from_bytes))?)
     }
 }

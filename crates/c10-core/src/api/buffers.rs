@@ -24,6 +24,7 @@ use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::StreamError;
 use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::StreamRef;
+use crate::base::host_memory;
 use crate::base::process;
 use crate::driver::{check_part, check_range};
 use crate::runtime::{Runtime, Started, WeakRuntime};
@@ -52,6 +53,9 @@ pub(crate) struct DeviceMemory {
     freed_by: FreedBy,
     told: Told,
 }
+
+/// Bytes of host memory that are copied at once where they have to be taken under a lock.
+const PART: usize = 16 << 20;
 
 /// Who gives memory back.
 #[derive(Debug)]
@@ -306,6 +310,41 @@ impl DeviceBuffer {
         self.runtime.waited(ready, self.device_index(), copied)
     }
 
+    /// Copies `bytes` bytes into the buffer at `offset`, after the work of the current stream of the buffer's device. `read`
+    /// fills memory with the bytes from a place on; it is called once for each part of at most 16 MiB, after the device has
+    /// come so far and while nothing waits, so that it may take a lock which functions of the program take on the stream. The
+    /// copy is done when the call returns, and every stream sees it.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// let buffer = c10_core::DeviceBuffer::new(4, None)?;
+    /// buffer.copy_from_parts(1, 3, |place, part| part.copy_from_slice(&b"abc"[place..][..part.len()]))?;
+    /// assert_eq!(&buffer.to_vec()?[1..], b"abc");
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Self::copy_from_slice`], or there is no memory for a part.
+    pub fn copy_from_parts(&self, offset: usize, bytes: usize, mut read: impl FnMut(usize, &mut [u8])) -> Result<()> {
+        PuttingOff::settle("memory is copied");
+        check_range(offset, bytes, self.len())?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (ready, stream) = self.for_host_copy()?;
+        let _relaxed = ready.relaxed()?;
+        let mut room: Vec<u8> = host_memory::zeroed(bytes.min(PART))?;
+        let awaited = ready.api.stream_wait_on_host(stream.reference());
+        self.runtime.waited(ready, self.device_index(), awaited)?;
+        for place in (0..bytes).step_by(PART) {
+            let part = &mut room[..(bytes - place).min(PART)];
+            read(place, part);
+            let copied = ready.api.copy_from_slice(self.at(offset + place), part, stream.reference());
+            self.runtime.waited(ready, self.device_index(), copied)?;
+        }
+        Ok(())
+    }
+
     /// Copies the buffer's bytes from `offset` on into `to`, after the work of the current stream of the buffer's
     /// device. The copy is done when the call returns.
     ///
@@ -329,7 +368,7 @@ impl DeviceBuffer {
     /// # Errors
     /// As for [`Self::copy_to_slice`].
     pub fn to_vec(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len()];
+        let mut bytes = host_memory::zeroed(self.len())?;
         self.copy_to_slice(0, &mut bytes)?;
         Ok(bytes)
     }

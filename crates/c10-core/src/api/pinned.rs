@@ -15,6 +15,7 @@ pub use cursor::PinnedCursor;
 use crate::api::stream::Stream;
 use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
+use crate::base::host_memory;
 use crate::base::ids::RuntimeId;
 use crate::base::process;
 use crate::base::stat::NestedStat;
@@ -112,9 +113,9 @@ impl PinnedBuffer {
     /// All bytes.
     ///
     /// # Errors
-    /// None at present.
+    /// [`crate::MemoryError::HostAllocation`].
     pub fn to_vec(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len];
+        let mut bytes = host_memory::zeroed(self.len)?;
         self.read(0, &mut bytes)?;
         Ok(bytes)
     }

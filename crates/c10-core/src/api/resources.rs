@@ -3,7 +3,6 @@
 //! **Invariant:** a resource takes back only what it gave, and holds its runtime.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
@@ -11,6 +10,7 @@ use crate::base::error::{AllocatorError, Error, MemoryError, Result};
 use crate::driver::Driver;
 use crate::resource::{Allocation, MemoryResource, NotDeallocated, StreamView};
 use crate::runtime::{Runtime, Started};
+use crate::sync::Mutex;
 use crate::sync::lock;
 
 impl Stream {

@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub(crate) mod device;
 pub(crate) mod error;
 pub(crate) mod handles;
+pub mod host_memory;
 pub(crate) mod ids;
 pub(crate) mod linking;
 pub(crate) mod links;

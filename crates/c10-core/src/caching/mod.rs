@@ -27,8 +27,8 @@ pub use slow::{BlockInfo, BlockState, SegmentInfo, SegmentType};
 pub use stats::{DeviceStats, StatByPool};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
@@ -38,6 +38,7 @@ use crate::base::error::{Error, Result};
 use crate::base::handles::{PageHandle, StreamRef};
 use crate::base::ids::PoolId;
 use crate::driver::{Driver, Relaxed};
+use crate::sync::Mutex;
 use crate::sync::lock;
 use crate::thread;
 use crate::trace::{BriefBlock, Order, Purpose, Trace, TraceBlock, TraceEvent, TraceKind};

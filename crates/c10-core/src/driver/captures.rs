@@ -7,12 +7,13 @@
 //! **Invariants:** `COUNT` is the length of `LIST`. An entry is made before its capture begins, and removed after the
 //! capture has ended or with its runtime. While no runtime captures, asking is one load.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_sys::Driver as Table;
 
 use crate::base::device::DeviceIndex;
+use crate::sync::{Mutex, MutexGuard};
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static LIST: Mutex<Vec<Entry>> = Mutex::new(Vec::new());

@@ -8,8 +8,8 @@
 //! outlive the call. Graphs of bodies belong to their nodes and are alive as long as the graph that is captured.
 #![expect(unsafe_code, reason = "calls of C functions")]
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::{ptr, slice};
 
 use cuda_sys::CudaVersion;
@@ -23,6 +23,7 @@ use crate::base::handles::{CaptureMode, StreamRef};
 use crate::driver::graph::{raw, raw_graph};
 use crate::driver::stream::mode_to_raw;
 use crate::driver::{Api, GraphHandle};
+use crate::sync::Mutex;
 
 /// A launch sets the condition to its default value (`CU_GRAPH_COND_ASSIGN_DEFAULT`).
 const ASSIGN_DEFAULT: u32 = 1;

@@ -13,7 +13,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use cuda_sys::driver::types::{CUcontext, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUuuid};
 use cuda_sys::{CUresult, CallError, Driver as Table};
@@ -26,6 +26,8 @@ use crate::driver::blocks::Listener;
 use crate::driver::captures::OwnCaptures;
 use crate::driver::conditional::Bodies;
 use crate::driver::vmm::Mappings;
+use crate::sync::Mutex;
+use crate::sync::tracked::assert_none_held;
 use crate::trace::{Trace, TraceEvent, TraceKind};
 
 /// A driver that has been initialised.
@@ -171,6 +173,7 @@ impl Api {
     /// No capture mode allows this during a capture on the device, and the call would spoil the capture. So where
     /// another runtime captures, the driver's error is returned without calling it.
     pub(crate) fn synchronize_device(&self, device: DeviceIndex) -> Result<()> {
+        assert_none_held("cuCtxSynchronize");
         if self.captures.have_others_on(device) {
             let status = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
             return Err(CallError::Failed { call: "cuCtxSynchronize", status }.into());

@@ -13,7 +13,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use cuda_sys::Driver as Table;
 
@@ -24,6 +24,7 @@ use crate::base::handles::{CaptureMode, EventHandle, StreamRef};
 use crate::driver::memory::{check_range, raw};
 use crate::driver::stream::{EVENT_DISABLE_TIMING, mode_from_raw, mode_to_raw, raw_event, ready};
 use crate::driver::{Api, EventQuery, HostDriver};
+use crate::sync::Mutex;
 use crate::trace::{TraceCopy, TraceKind};
 
 /// The pages that are touched; the system's are as large or larger.

@@ -15,13 +15,14 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, PoisonError};
 
 use crate::base::error::Result;
 use crate::base::handles::StreamRef;
 use crate::base::warning::warning;
 use crate::driver::Api;
 use crate::driver::memory::raw;
+use crate::sync::{Mutex, MutexGuard};
 
 /// A function that waits for its turn.
 enum HostFunction {

@@ -15,6 +15,7 @@ use crate::base::error::{Error, MemoryError, Result};
 use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, PageHandle, StreamRef};
 use crate::driver::stream::EVENT_DISABLE_TIMING;
 use crate::driver::{Api, Driver};
+use crate::sync::tracked::assert_none_held;
 use crate::trace::{MemoryUse, TraceCopy, TraceEvent, TraceKind, TraceKinds};
 
 /// Refuses ranges that leave a buffer.
@@ -173,6 +174,7 @@ impl Api {
     /// sees the bytes.
     pub(crate) fn copy_from_slice(&self, to: u64, from: &[u8], stream: StreamRef) -> Result<()> {
         let _spared = self.spare_others()?;
+        assert_none_held("cuMemcpyHtoD");
         self.stream_wait_on_host(stream)?;
         self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: `from` is readable for its length and unregistered memory is staged before the call returns;
@@ -188,6 +190,7 @@ impl Api {
     /// Copies device memory to plain host memory, after the work of `stream`; done when it returns.
     pub(crate) fn copy_to_slice(&self, to: &mut [u8], from: u64, stream: StreamRef) -> Result<()> {
         let _spared = self.spare_others()?;
+        assert_none_held("cuMemcpyDtoH");
         self.stream_wait_on_host(stream)?;
         self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: `to` is writable for its length; the call returns after the last byte is written.

@@ -19,6 +19,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, NodeHandle, StreamHandle, StreamRef};
 use crate::driver::Api;
+use crate::sync::tracked::assert_none_held;
 use crate::trace::{TraceEvent, TraceKind};
 
 /// Waiting for the event yields the processor (`CU_EVENT_BLOCKING_SYNC`).
@@ -78,6 +79,7 @@ impl Api {
 
     /// Blocks until all work queued on the stream is done.
     pub(crate) fn stream_wait_on_host(&self, stream: StreamRef) -> Result<()> {
+        assert_none_held("cuStreamSynchronize");
         let _spared = self.spare_others()?;
         self.bind_unless_named(stream)?;
         // SAFETY: the stream is alive.
@@ -259,6 +261,7 @@ impl Api {
 
     /// Blocks until the work before the event is done.
     pub(crate) fn event_wait_on_host(&self, event: EventHandle) -> Result<()> {
+        assert_none_held("cuEventSynchronize");
         let _spared = self.spare_others()?;
         // SAFETY: the event is alive.
         unsafe { self.table.cuEventSynchronize(raw_event(event)) }?;

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::ptr;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use cuda_sys::driver::types::{
     CUdevice_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
@@ -26,6 +26,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::handles::PageHandle;
 use crate::driver::Api;
+use crate::sync::MutexGuard;
 
 /// The mapped pages, and the remains of failed calls.
 #[derive(Debug, Default)]

@@ -10,11 +10,12 @@
 //! **Invariants:** an event is in one place: with its owner or on one shelf of its device and kind. Whoever keeps an event
 //! here answers for it: neither another process nor a graph knows it. Nothing here calls the driver.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 
 use crate::base::device::DeviceIndex;
 use crate::base::handles::EventHandle;
 use crate::driver::EVENT_DISABLE_TIMING;
+use crate::sync::{Mutex, MutexGuard};
 use crate::thread;
 
 /// Kinds of events that are kept: with timing or without, blocking or not. The kind is what the flags say of that.

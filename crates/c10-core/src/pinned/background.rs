@@ -5,12 +5,13 @@
 //! system gives no thread, requests ask for the events as they do without the option.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::driver::EventQuery;
 use crate::pinned::cache::PinnedCache;
+use crate::sync::{Mutex, MutexGuard};
 
 /// How often the thread asks.
 const PERIOD: Duration = Duration::from_micros(100);

@@ -7,11 +7,12 @@
 //! is handed out.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 
 use crate::base::device::DeviceIndex;
 use crate::base::handles::StreamRef;
 use crate::pinned::class::SizeClass;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Blocks of the first chunk; a power of two.
 const FIRST_CHUNK: usize = 64;

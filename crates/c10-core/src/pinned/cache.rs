@@ -12,7 +12,7 @@
 //! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use crate::base::config::AllocatorConfig;
@@ -31,6 +31,7 @@ use crate::pinned::reserve::Reserve;
 use crate::pinned::source::{HostMemorySource, Own};
 use crate::pinned::stats::HostStats;
 use crate::pinned::waiting::{Patience, Waiting};
+use crate::sync::{Mutex, MutexGuard};
 
 /// The options of pinned memory.
 #[derive(Clone, Copy, Debug)]

@@ -18,11 +18,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::base::stat::Stat;
 use crate::pinned::blocks::{BlockId, Blocks};
+use crate::sync::{Mutex, MutexGuard};
 use crate::thread;
 
 /// Size classes there are: 1 byte to 2^60 bytes.

@@ -1,7 +1,7 @@
 //! A driver made of numbers, for tests: hands out addresses and events, remembers them, and fails when told to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use cuda_sys::{CUresult, CallError};
 
@@ -9,6 +9,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::{CaptureMode, EventHandle, StreamHandle, StreamRef};
 use crate::driver::{EventQuery, HostDriver};
+use crate::sync::{Mutex, MutexGuard};
 
 pub(crate) const DEVICE: DeviceIndex = DeviceIndex(0);
 

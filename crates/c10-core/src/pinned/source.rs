@@ -7,9 +7,10 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::base::error::{AllocatorError, Error, HostOutOfMemoryError, MemoryError, Result};
+use crate::sync::Mutex;
 use crate::sync::lock;
 
 /// Memory begins at multiples of it, so that no two pieces share a page, and has at least as many bytes.

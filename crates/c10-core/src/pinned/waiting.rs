@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 
 use crate::base::error::Result;
 use crate::base::handles::StreamRef;
@@ -22,6 +22,7 @@ use crate::driver::{EventQuery, HostDriver};
 use crate::events::queue::EventQueues;
 use crate::pinned::blocks::{BlockId, Blocks};
 use crate::pinned::relaxed::Relaxed;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Whether to wait while another thread polls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

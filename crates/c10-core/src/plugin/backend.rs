@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::backend::OtherBackend;
 use crate::base::device::DeviceIndex;
@@ -20,6 +20,7 @@ use crate::plugin::CUDAPluggableAllocator;
 use crate::plugin::held::Piece;
 use crate::plugin::hooks::StreamFilter;
 use crate::resource::StreamView;
+use crate::sync::Mutex;
 use crate::sync::lock;
 use crate::thread;
 

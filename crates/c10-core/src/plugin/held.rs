@@ -4,7 +4,6 @@
 //! the figures are those of what is here.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{AllocatorError, MemoryError, Result};
@@ -12,6 +11,7 @@ use crate::base::ids::PoolId;
 use crate::caching::{BlockInfo, BlockState, DeviceStats, Owner, SegmentInfo, SegmentType};
 use crate::resource::{Allocation, StreamView};
 use crate::sync::lock;
+use crate::sync::{Mutex, MutexGuard};
 
 /// One piece of memory that the allocator gave.
 #[derive(Debug)]

@@ -3,12 +3,13 @@
 //! **Invariant:** a hook that is not set does nothing; one that panics is an error of the call that called it.
 
 use std::fmt;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::ids::PoolId;
 use crate::plugin::functions::guarded;
+use crate::sync::RwLock;
 
 /// Which streams a route to a pool takes, by their raw handles.
 pub(super) type StreamFilter = Arc<dyn Fn(usize) -> bool + Send + Sync>;

@@ -4,10 +4,10 @@
 //! chunk belongs to one stream, and so does all that is cut from it: no stream ever gets memory that another one used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 
 use crate::base::error::{AllocatorError, Error, MemoryError, Result};
 use crate::resource::{Allocation, MemoryResource, NotDeallocated, StreamView};
+use crate::sync::Mutex;
 use crate::sync::lock;
 
 /// Addresses and sizes are multiples of it.

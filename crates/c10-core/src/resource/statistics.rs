@@ -2,11 +2,10 @@
 //!
 //! **Invariant:** the figures are those of a moment: each call is entered as a whole.
 
-use std::sync::Mutex;
-
 use crate::base::error::Result;
 use crate::base::stat::Stat;
 use crate::resource::{Allocation, MemoryResource, NotDeallocated, StreamView};
+use crate::sync::Mutex;
 use crate::sync::lock;
 
 /// What was taken of a resource.

@@ -5,10 +5,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceAssertionError, Result};
+use crate::sync::RwLock;
 
 type Check = dyn Fn(DeviceIndex) -> Option<DeviceAssertionError> + Send + Sync;
 

@@ -5,7 +5,9 @@
 
 use std::any::{Any, TypeId};
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
+
+use crate::sync::RwLock;
 
 /// The values, by their types. There are few, so a search from the front is the fastest.
 #[derive(Default)]

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use cuda_sys::Driver as Table;
 
@@ -40,6 +40,7 @@ use crate::state::observers::Observers;
 use crate::state::sync_debug::SyncDebugState;
 use crate::sync::lasting::{Lasting, WeakLasting};
 use crate::sync::lock;
+use crate::sync::{Mutex, MutexGuard};
 use crate::thread;
 use crate::thread::pending::PuttingOff;
 use crate::trace::{Trace, TraceEvent, TraceKind};

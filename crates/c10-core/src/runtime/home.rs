@@ -13,8 +13,8 @@
 //! closing thread asks again after a time in which every processor has made its stores visible.
 
 use std::fmt;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::base::config::AllocatorConfig;
@@ -23,6 +23,7 @@ use crate::pinned::{Block, BlockId, PinnedCache, Released};
 use crate::runtime::handle::{Runtime, WeakRuntime};
 use crate::runtime::shutdown;
 use crate::runtime::started::Started;
+use crate::sync::{Mutex, MutexGuard};
 use crate::trace::{TraceEvent, TraceKind};
 
 /// Much longer than a processor takes to make a store visible to the others.

@@ -6,10 +6,11 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use crate::base::error::{DeferredCudaCallError, Error, Result, StartError};
 use crate::runtime::handle::Runtime;
+use crate::sync::{Mutex, MutexGuard};
 
 type Call = dyn FnMut(&Runtime) -> Result<()> + Send;
 

@@ -4,10 +4,11 @@
 //! A report that cannot be written is dropped.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::base::error::{CUDASanitizerErrors, Error, UnsynchronizedAccessError};
+use crate::sync::Mutex;
 use crate::sync::lock;
 use crate::trace::{self, Stacks, SubscriptionId, Trace, TraceEvent};
 

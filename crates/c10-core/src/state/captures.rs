@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
@@ -25,6 +25,7 @@ use crate::driver::Api;
 use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
 use crate::state::holds::Held;
 use crate::state::pool_pinned::PoolsPinned;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Names an object that is kept alive: by its address in this process, which no other object has meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

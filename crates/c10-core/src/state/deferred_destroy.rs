@@ -3,13 +3,14 @@
 //! **Invariant:** every driver object that this crate makes is destroyed once, or is listed here. Listed objects are
 //! tried again whenever the runtime sweeps finished work, and at its end.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::handles::EventHandle;
 use crate::driver::{Api, Driver, GraphExecHandle, GraphHandle};
+use crate::sync::{Mutex, MutexGuard};
 
 /// A driver object to be destroyed.
 #[derive(Clone, Copy, Debug)]

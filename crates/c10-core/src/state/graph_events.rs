@@ -3,9 +3,10 @@
 //! **Invariants:** such an event is listed until it is destroyed, once: with the last graph that uses it and whoever made
 //! it, or at the end of the runtime, which those graphs may outlive. No other event ever gets it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use crate::base::handles::EventHandle;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Events that graphs use.
 #[derive(Debug, Default)]

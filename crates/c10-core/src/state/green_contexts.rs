@@ -6,13 +6,14 @@
 //! **Invariants:** a green context has at most 32 streams, made when first asked for. Streams and then green contexts
 //! are destroyed with the runtime, before their primary contexts are released.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, GreenContextError, Result};
 use crate::base::handles::{GreenHandle, StreamHandle, StreamRef};
 use crate::base::ids::{STREAMS_PER_POOL, StreamId, StreamKey};
 use crate::driver::Api;
+use crate::sync::{Mutex, MutexGuard};
 
 /// A green context.
 #[derive(Debug)]

@@ -6,12 +6,13 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::base::error::Result;
 use crate::base::handles::StreamRef;
 use crate::driver::Api;
 use crate::events::queue::EventQueues;
+use crate::sync::{Mutex, MutexGuard};
 
 /// An object that must not be dropped before the device is done with it.
 pub(crate) type Held = Arc<dyn Any + Send + Sync>;

@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{AcceleratorError, DeviceFaultError, Error, LaunchRecord};
 use crate::base::handles::StreamRef;
 use crate::driver::Shape;
+use crate::sync::Mutex;
 
 /// Launches that are kept for each device.
 const KEPT: usize = 64;

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::driver::{Api, FunctionHandle, ModuleHandle};
+use crate::sync::{Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
 pub(crate) struct Modules {

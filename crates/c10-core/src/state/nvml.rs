@@ -1,12 +1,13 @@
 //! The NVML of a runtime: loaded and initialised when it is first needed, without starting the runtime.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use cuda_sys::Nvml as Table;
 
 use crate::base::error::Result;
 use crate::base::visible::VisibleDevices;
 use crate::driver::{Nvml, Source};
+use crate::sync::Mutex;
 
 /// A runtime's NVML.
 #[derive(Debug, Default)]

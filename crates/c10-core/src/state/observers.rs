@@ -6,10 +6,11 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::OutOfMemory;
+use crate::sync::{Mutex, MutexGuard};
 
 /// A function of the device, the bytes asked of the driver, the bytes of the device or the limit that was set, and the
 /// free bytes of the device.

@@ -9,12 +9,13 @@
 //! under way reads is also kept by its graph until the replay is over.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use crate::base::device::DeviceIndex;
 use crate::base::ids::PoolId;
 use crate::state::captures::KeptId;
 use crate::state::holds::Held;
+use crate::sync::Mutex;
 
 /// The pinned blocks of one pool.
 #[derive(Debug, Default)]

@@ -6,12 +6,13 @@
 //! **Invariant:** a program closes only routes that it opened, and ends only uses of pools that it began.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::PoolError;
 use crate::base::error::{Error, Result};
 use crate::base::ids::PoolId;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What a program has opened of one pool.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the streams of a pool are made together, or none of them, and destroyed with the runtime.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceError, Error, Result};
@@ -13,6 +13,7 @@ use crate::base::ids::StreamId;
 use crate::base::ids::StreamKey;
 use crate::base::ids::priority_of;
 use crate::driver::Api;
+use crate::sync::{Mutex, MutexGuard};
 use crate::trace::{TraceEvent, TraceKind};
 
 /// The pools of all devices.

@@ -10,12 +10,13 @@
 //! entry may destroy the event right afterwards. Wakers are called without the lock.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use crate::base::handles::{CaptureMode, EventHandle};
 use crate::driver::EventQuery;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The shortest and the longest time between two polls. Each round in which no event completed doubles the time.
 const PERIODS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_millis(1));

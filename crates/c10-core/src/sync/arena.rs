@@ -2,7 +2,9 @@
 //!
 //! **Invariant:** a number below that of things made names the same thing as long as the arena lives.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
+
+use super::Mutex;
 
 /// The things, in chunks that grow by a quarter.
 #[derive(Debug)]

@@ -6,10 +6,8 @@
 //!
 //! **Invariant:** the head of the queue is taken before the lock, and never by a thread that holds the lock.
 
-use std::sync::{Mutex, MutexGuard};
-
-use crate::sync::lock;
 use crate::sync::spin_lock::{SpinGuard, SpinLock};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// A value that one thread at a time has access to.
 #[derive(Debug)]

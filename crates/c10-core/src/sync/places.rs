@@ -3,9 +3,9 @@
 //! **Invariant:** there are as many places as there were at first, free or taken: one that is dropped is free again, also
 //! after a panic.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 
-use super::lock;
+use super::{Condvar, Mutex, lock};
 
 /// Places of which each thread takes one, or waits for it.
 pub(crate) struct Places {

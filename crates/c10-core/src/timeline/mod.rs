@@ -9,12 +9,13 @@ mod stamps;
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result, StartError};
 use crate::base::process;
 use crate::runtime::{Runtime, Started};
+use crate::sync::Mutex;
 use crate::sync::lock;
 use crate::trace::{SubscriptionId, TraceKind, TraceKinds};
 use books::{Books, Records};

@@ -29,13 +29,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::handles::StreamRef;
+use crate::sync::Mutex;
 use crate::sync::lock;
 use clock::Ticks;
 pub(crate) use history::BriefBlock;

@@ -9,10 +9,11 @@
 //! left for whoever has the order next.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::base::device::DeviceIndex;
+use crate::sync::Mutex;
 use crate::sync::hybrid_lock::HybridLock;
 use crate::sync::lock;
 use crate::sync::spin_lock::SpinGuard;

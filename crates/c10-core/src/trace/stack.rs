@@ -9,8 +9,9 @@
 use std::backtrace::Backtrace;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+use crate::sync::Mutex;
 use crate::sync::lock;
 use crate::trace::walk::Walk;
 

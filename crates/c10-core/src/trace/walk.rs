@@ -410,7 +410,7 @@ mod sizes {
 
 /// Held by tests that compare walks, since any of them may end the following of frame pointers for all.
 #[cfg(test)]
-pub(super) static COMPARING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+pub(super) static COMPARING: crate::sync::Mutex<()> = crate::sync::Mutex::new(());
 
 #[cfg(test)]
 mod tests {

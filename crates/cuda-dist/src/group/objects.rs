@@ -42,7 +42,7 @@ impl ProcessGroup {
         let lengths = self.lengths(objects)?;
         Self::done(&self.broadcast(&lengths, root)?)?;
         let lengths = read_lengths(&lengths)?;
-        let whole = if self.rank() == root { objects.concat() } else { vec![0; lengths.iter().sum()] };
+        let whole = if self.rank() == root { objects.concat() } else { zeros(lengths.iter().sum())? };
         let bytes = self.tensor_of(&whole, DType::U8)?;
         Self::done(&self.broadcast(&bytes, root)?)?;
         let mut bytes = bytes.to_bytes()?;
@@ -111,7 +111,7 @@ impl ProcessGroup {
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let fill = |object: &Vec<u8>| self.tensor_of(&filled(object, longest), DType::U8);
         let inputs = (self.rank() == root).then(|| objects.iter().map(fill).collect::<Result<Vec<_>>>()).transpose()?;
-        let own = self.tensor_of(&vec![0; longest], DType::U8)?;
+        let own = self.tensor_of(&zeros(longest)?, DType::U8)?;
         Self::done(&self.scatter(&own, inputs.as_deref(), root)?)?;
         let mut bytes = own.to_bytes()?;
         bytes.truncate(lengths[self.rank()]);
@@ -146,6 +146,11 @@ impl ProcessGroup {
         let own = self.tensor_of(&filled(object, longest), DType::U8)?;
         Ok((lengths, own))
     }
+}
+
+/// Zeros, as many as other ranks have announced.
+fn zeros(length: usize) -> Result<Vec<u8>> {
+    Ok(c10_core::host_memory::zeroed(length).map_err(aten_cuda::Error::from)?)
 }
 
 fn filled(object: &[u8], length: usize) -> Vec<u8> {

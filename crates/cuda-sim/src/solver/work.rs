@@ -69,6 +69,11 @@ fn read(matrix: &Matrix, memory: &Memory) -> Result<Table, BadAddress> {
     Ok(Table::new(index(matrix.rows), index(matrix.columns), numbers))
 }
 
+/// A host without memory for a result fails as the device does where it cannot read.
+fn on_host<T>(made: dense::Result<T>) -> Result<T, BadAddress> {
+    made.map_err(|_| BadAddress(0))
+}
+
 fn write(matrix: &Matrix, numbers: &[Complex64], memory: &Memory) -> Result<(), BadAddress> {
     let pairs: Vec<[f64; 2]> = numbers.iter().map(|value| [value.re, value.im]).collect();
     matrix.write(address(matrix), &pairs, memory)
@@ -105,7 +110,7 @@ impl Dense {
             Task::SolveCholesky { lower } => self.solve_cholesky(lower, memory),
             Task::Lu => {
                 let mut a = read(&self.a, memory)?;
-                let (swapped, info) = dense::lu(&mut a, self.pivots.address != 0);
+                let (swapped, info) = on_host(dense::lu(&mut a, self.pivots.address != 0))?;
                 self.write_pivots(&swapped, memory)?;
                 write(&self.a, a.numbers(), memory)?;
                 Ok(info)
@@ -113,7 +118,7 @@ impl Dense {
             Task::SolveLu { op } => self.solve_lu(op, memory),
             Task::Qr => {
                 let mut a = read(&self.a, memory)?;
-                let factors = dense::qr(&mut a);
+                let factors = on_host(dense::qr(&mut a))?;
                 if let Some(values) = &self.values {
                     write(values, &factors, memory)?;
                 }
@@ -126,7 +131,7 @@ impl Dense {
                     .values
                     .as_ref()
                     .map_or(Ok(Vec::new()), |values| Ok(read(values, memory)?.numbers().to_vec()))?;
-                write(&self.a, dense::unitary(&a, &factors).numbers(), memory)?;
+                write(&self.a, on_host(dense::unitary(&a, &factors))?.numbers(), memory)?;
                 Ok(0)
             }
             Task::Svd { adjoint } => self.svd(adjoint, memory),
@@ -136,9 +141,9 @@ impl Dense {
     fn cholesky(&self, lower: bool, memory: &Memory) -> Result<usize, BadAddress> {
         let whole = read(&self.a, memory)?;
         // Of the other triangle's adjoint the lower one is what is given.
-        let mut a = if lower { whole.clone() } else { whole.adjoint() };
+        let mut a = on_host(if lower { whole.copy() } else { whole.adjoint() })?;
         let info = dense::cholesky(&mut a);
-        let factor = if lower { a } else { a.adjoint() };
+        let factor = if lower { a } else { on_host(a.adjoint())? };
         let size = whole.rows();
         let mut result = whole;
         for column in 0..size {
@@ -181,17 +186,17 @@ impl Dense {
     }
 
     fn svd(&self, adjoint: bool, memory: &Memory) -> Result<usize, BadAddress> {
-        let (u, singular, v) = dense::svd(&read(&self.a, memory)?);
+        let (u, singular, v) = on_host(dense::svd(&read(&self.a, memory)?))?;
         if let Some(values) = &self.values {
             write(values, &singular.into_iter().map(Complex64::from).collect::<Vec<_>>(), memory)?;
         }
         if let Some(left) = &self.b {
-            write(left, u.first_columns(index(left.columns)).numbers(), memory)?;
+            write(left, on_host(u.first_columns(index(left.columns)))?.numbers(), memory)?;
         }
         if let Some(right) = &self.c {
             let wanted = if adjoint { right.rows } else { right.columns };
-            let part = v.first_columns(index(wanted));
-            let part = if adjoint { part.adjoint() } else { part };
+            let part = on_host(v.first_columns(index(wanted)))?;
+            let part = if adjoint { on_host(part.adjoint())? } else { part };
             write(right, part.numbers(), memory)?;
         }
         Ok(0)

@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use aten_cuda::{Storage, Tensor, ToDevice};
-use c10_core::{DeviceIndex, DeviceType};
+use c10_core::{DeviceIndex, DeviceType, host_memory};
 
 pub use header::HeaderError;
 
@@ -194,7 +194,7 @@ fn read_header(path: &Path, file: &File) -> Result<(Header, u64)> {
     }
     file.read_exact_at(&mut first, 0).map_err(failed)?;
     let length = header::length(first, bytes).map_err(refused)?;
-    let mut json = vec![0; index(length)];
+    let mut json: Vec<u8> = host_memory::zeroed(index(length))?;
     file.read_exact_at(&mut json, LENGTH).map_err(failed)?;
     let data = LENGTH + length;
     Ok((Header::parse(&json, bytes - data).map_err(refused)?, data))
@@ -203,7 +203,7 @@ fn read_header(path: &Path, file: &File) -> Result<(Header, u64)> {
 /// The tensors of a file in the host's memory.
 fn on_host(path: &Path, file: &File, header: &Header, data: u64) -> Result<Loaded> {
     let tensor = |stored: &Stored| {
-        let mut bytes = vec![0; index(stored.bytes.end - stored.bytes.start)];
+        let mut bytes: Vec<u8> = host_memory::zeroed(index(stored.bytes.end - stored.bytes.start))?;
         file.read_exact_at(&mut bytes, data + stored.bytes.start).map_err(|error| Error::io("read", path, error))?;
         Ok((stored.name.clone(), Tensor::from_bytes(&bytes, &stored.sizes, stored.dtype)?))
     };

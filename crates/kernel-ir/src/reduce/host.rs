@@ -71,10 +71,13 @@ impl Work<'_> {
     /// One row, many elements at once.
     fn one_row(&mut self, row: usize) {
         let reduction = self.reduction;
-        let chunks: Vec<Vec<Place>> = (0..self.extent)
-            .step_by(ROW)
-            .map(|first| (first..self.extent.min(first + ROW)).map(|element| (row, element)).collect())
-            .collect();
+        let extent = self.extent;
+        // Made anew for each pass: all places of a row together would take more memory than its elements.
+        let chunks = || {
+            let chunk =
+                move |first| -> Vec<Place> { (first..extent.min(first + ROW)).map(|element| (row, element)).collect() };
+            (0..extent).step_by(ROW).map(chunk)
+        };
         // Row values, one element each.
         let mut values: Vec<Row> = Vec::new();
         let repeat = |values: &[Row], types: &[Type], count: usize| -> Vec<Row> {
@@ -83,10 +86,10 @@ impl Work<'_> {
         let mut types: Vec<Type> = Vec::new();
         for pass in reduction.passes() {
             let mut set = identity(pass, ROW.min(self.extent));
-            for places in &chunks {
+            for places in chunks() {
                 let values = repeat(&values, &types, places.len());
                 let mut own: Vec<Row> = set.iter().map(|lanes| lanes.part(0, places.len())).collect();
-                self.accumulate(pass, &mut own, places, &values);
+                self.accumulate(pass, &mut own, &places, &values);
                 for (lanes, own) in set.iter_mut().zip(&own) {
                     lanes.overwrite(own);
                 }
@@ -97,9 +100,9 @@ impl Work<'_> {
         }
         match reduction.last() {
             Last::Each(_) => {
-                for places in &chunks {
+                for places in chunks() {
                     let values = repeat(&values, &types, places.len());
-                    self.store_each(places, &values);
+                    self.store_each(&places, &values);
                 }
             }
             Last::Row | Last::Running => self.store_last(&[(row, 0)], &values),

@@ -8,7 +8,8 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Write as _;
-use std::sync::Mutex;
+
+use c10_core::locks::Mutex;
 
 /// Where messages go.
 #[derive(Debug, Default)]

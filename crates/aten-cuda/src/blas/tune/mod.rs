@@ -23,7 +23,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use c10_core::locks::{Mutex, MutexGuard};
 
 pub(crate) use context::{choose, may_be_enabled};
 pub(crate) use search::{Candidates, DEFAULT, Inputs};

@@ -24,8 +24,9 @@ pub(crate) mod symmetric;
 pub(crate) mod transpose;
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::PoisonError;
 
+use c10_core::locks::RwLock;
 use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, PreparedLaunch, Runtime, TensorMap};
 
 use smallvec::SmallVec;

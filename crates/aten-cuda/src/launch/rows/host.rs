@@ -36,13 +36,14 @@ fn offset(iteration: &Iteration, operand: usize, number: usize) -> isize {
 }
 
 fn gather(part: &Part<'_>, frame: &Frame, places: &[Place]) -> Row {
-    let Some(bytes) = part.tensor.storage().host() else { return Row::Int(Vec::new()) };
+    // Pinned memory, which alone can fail here, was copied before.
+    let Ok(bytes) = part.tensor.storage().host() else { return Row::Int(Vec::new()) };
     let width = part.ty.bytes();
     Row::gather(part.ty, offsets(part, frame, places).map(|at| &bytes[at..at + width]))
 }
 
 fn scatter(part: &Part<'_>, frame: &Frame, places: &[Place], row: &Row) {
-    let Some(mut bytes) = part.tensor.storage().host_mut() else { return };
+    let Ok(mut bytes) = part.tensor.storage().host_mut() else { return };
     let width = part.ty.bytes();
     for (element, at) in offsets(part, frame, places).enumerate() {
         bytes[at..at + width].copy_from_slice(&row.bits(part.ty, element).to_le_bytes()[..width]);

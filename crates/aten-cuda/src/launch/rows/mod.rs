@@ -7,7 +7,7 @@ mod host;
 mod plan;
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use kernel_ir::GraphError;
 use kernel_ir::reduce::{Last, Reduction};
@@ -18,6 +18,7 @@ use crate::base::error::Result;
 use crate::base::shape::Dims;
 use crate::iterate::Iteration;
 use crate::tensor::{Context, Tensor, is_host};
+use c10_core::locks::RwLock;
 
 /// A reduction with the tensors that it works on.
 #[derive(Debug)]

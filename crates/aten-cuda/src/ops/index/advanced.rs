@@ -3,6 +3,7 @@
 //! The indices broadcast to one shape. For each place of it they are combined to one place in the tensor, and with that
 //! the dimensions that are left are gone through.
 
+use c10_core::host_memory;
 use std::ops::Range;
 
 use super::scatter::check_same_dtype;
@@ -131,7 +132,7 @@ impl Tensor {
     fn places_of(&self, lists: &[Option<Self>], shape: &[i64], operation: Reporter) -> Result<Self> {
         let out = Self::zeros(shape, DType::I64, self)?;
         let on_host = if is_host(self.device()) { out.numel() } else { 0 };
-        let mut sums = vec![0_i64; usize::try_from(on_host).unwrap_or(0)];
+        let mut sums: Vec<i64> = host_memory::zeroed(usize::try_from(on_host).unwrap_or(0))?;
         let mut first = true;
         for (dim, list) in lists.iter().enumerate() {
             let Some(list) = list else { continue };

@@ -15,6 +15,7 @@ mod select;
 
 pub(crate) use select::nonzero_flat;
 
+use c10_core::host_memory;
 use std::ops::Range;
 
 use crate::base::dtype::DType;
@@ -87,11 +88,16 @@ fn apply_as_stored(indexed: &Indexed<'_>, lists: Range<usize>, action: Action) -
 fn values(index: &Tensor) -> Result<Vec<(usize, i64)>> {
     let bytes = index.to_bytes()?;
     let places = Places::new(index.sizes(), index.strides());
+    let count = bytes.len() / index.element_size();
     Ok(match index.dtype() {
         DType::I32 => {
-            places.zip(bytes.chunks_exact(4).map(|one| i64::from(bytemuck::pod_read_unaligned::<i32>(one)))).collect()
+            let numbers = bytes.chunks_exact(4).map(|one| i64::from(bytemuck::pod_read_unaligned::<i32>(one)));
+            host_memory::collected(count, places.zip(numbers))?
         }
-        _ => places.zip(bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned::<i64>)).collect(),
+        _ => {
+            let numbers = bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned::<i64>);
+            host_memory::collected(count, places.zip(numbers))?
+        }
     })
 }
 
@@ -110,17 +116,19 @@ fn places(indexed: &Indexed<'_>) -> Result<Vec<usize>> {
     let Indexed { pointed, along, index, .. } = *indexed;
     let own = Places::new(pointed.sizes(), pointed.strides());
     let width = pointed.element_size();
-    let at = |(own, (element, index)): (usize, (usize, i64))| {
+    let values = values(index)?;
+    let mut places = host_memory::with_capacity(values.len())?;
+    for (own, (element, index)) in own.zip(values) {
         let steps = usize::try_from(checked(&along, element, index)? * along.stride).unwrap_or(0);
-        Ok(pointed.byte_offset() + (own + steps) * width)
-    };
-    own.zip(values(index)?).map(at).collect()
+        places.push(pointed.byte_offset() + (own + steps) * width);
+    }
+    Ok(places)
 }
 
 fn read(indexed: &Indexed<'_>, places: &[usize]) -> Result<()> {
     let (out, width) = (indexed.other, indexed.other.element_size());
-    let from = indexed.pointed.plain_storage()?.host().map(|bytes| bytes.to_vec()).unwrap_or_default();
-    let Some(mut to) = out.plain_storage()?.host_mut() else { return Ok(()) };
+    let from = host_memory::copied(&indexed.pointed.plain_storage()?.host()?)?;
+    let mut to = out.plain_storage()?.host_mut()?;
     for (place, &source) in Places::new(out.sizes(), out.strides()).zip(places) {
         let at = out.byte_offset() + place * width;
         to[at..at + width].copy_from_slice(&from[source..source + width]);
@@ -131,7 +139,7 @@ fn read(indexed: &Indexed<'_>, places: &[usize]) -> Result<()> {
 fn write(indexed: &Indexed<'_>, places: &[usize], put: impl Fn(&mut [u8], &[u8], DType)) -> Result<()> {
     let width = indexed.pointed.element_size();
     let from = indexed.other.to_bytes()?;
-    let Some(mut to) = indexed.pointed.plain_storage()?.host_mut() else { return Ok(()) };
+    let mut to = indexed.pointed.plain_storage()?.host_mut()?;
     for (&at, element) in places.iter().zip(from.chunks_exact(width)) {
         put(&mut to[at..at + width], element, indexed.pointed.dtype());
     }

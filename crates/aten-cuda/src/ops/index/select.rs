@@ -7,6 +7,7 @@ use crate::launch::common_device;
 use crate::launch::library::select::Kept;
 use crate::ops::pointwise::check_overlap;
 use crate::tensor::{Context, Tensor, is_host};
+use c10_core::host_memory;
 
 impl Tensor {
     /// The coordinates of the elements that are not zero, in row-major order: a row for each (`nonzero`). This waits
@@ -27,7 +28,7 @@ impl Tensor {
             }
             if is_host(self.device()) {
                 let kept = kept_on_host(&mask)?;
-                let mut numbers = Vec::with_capacity(kept.len() * sizes.len());
+                let mut numbers = host_memory::with_capacity(kept.len().saturating_mul(sizes.len()))?;
                 for dim in 0..sizes.len() {
                     let below = shape::numel(&sizes[dim + 1..]);
                     numbers.extend(kept.iter().map(|&place| place / below % sizes[dim]));
@@ -63,12 +64,12 @@ impl Tensor {
             }
             if is_host(self.device()) {
                 let (bytes, width) = (elements.to_bytes()?, self.element_size());
-                let kept: Vec<u8> = bytes
-                    .chunks_exact(width)
-                    .zip(mask.to_bytes()?)
-                    .filter(|(_, keep)| *keep != 0)
-                    .flat_map(|(element, _)| element.iter().copied())
-                    .collect();
+                let mask = mask.to_bytes()?;
+                let total = mask.iter().filter(|keep| **keep != 0).count();
+                let mut kept = host_memory::with_capacity(total * width)?;
+                for (element, _) in bytes.chunks_exact(width).zip(mask).filter(|(_, keep)| *keep != 0) {
+                    kept.extend_from_slice(element);
+                }
                 return Self::from_bytes(&kept, &[i64::try_from(kept.len() / width).unwrap_or(0)], self.dtype());
             }
             let kept = Kept::count(&mask)?;
@@ -106,12 +107,12 @@ impl Tensor {
             let kept = kept_on_host(&mask)?;
             enough(i64::try_from(kept.len()).unwrap_or(0))?;
             let (from, width) = (source.to_bytes()?, self.element_size());
-            if let Some(mut to) = out.plain_storage()?.host_mut() {
-                for (&place, element) in kept.iter().zip(from.chunks_exact(width)) {
-                    let at = usize::try_from(place).unwrap_or(0) * width;
-                    to[at..at + width].copy_from_slice(element);
-                }
+            let mut to = out.plain_storage()?.host_mut()?;
+            for (&place, element) in kept.iter().zip(from.chunks_exact(width)) {
+                let at = usize::try_from(place).unwrap_or(0) * width;
+                to[at..at + width].copy_from_slice(element);
             }
+            drop(to);
             return Ok(out);
         }
         let kept = Kept::count(&mask)?;
@@ -152,5 +153,7 @@ fn check_mask(mask: &Tensor, text: &str) -> Result<()> {
 /// The places in row-major order where a mask is true.
 fn kept_on_host(mask: &Tensor) -> Result<Vec<i64>> {
     let bytes = mask.to_bytes()?;
-    Ok((0..).zip(bytes).filter(|(_, keep)| *keep != 0).map(|(place, _)| place).collect())
+    let total = bytes.iter().filter(|keep| **keep != 0).count();
+    let places = (0..).zip(bytes).filter(|(_, keep)| *keep != 0).map(|(place, _)| place);
+    Ok(host_memory::collected(total, places)?)
 }

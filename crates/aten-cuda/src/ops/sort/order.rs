@@ -1,5 +1,6 @@
 //! Order of elements on the host: keys that compare as the elements do.
 
+use c10_core::host_memory;
 use half::{bf16, f16};
 
 use super::Order;
@@ -12,11 +13,13 @@ pub(super) fn sort(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]
     let (bytes, dtype) = (rows.to_bytes()?, rows.dtype());
     let (width, n) = (dtype.itemsize(), usize::try_from(n).unwrap_or(0));
     let keep = usize::try_from(keep).unwrap_or(0);
-    let (mut values, mut places) = (Vec::new(), Vec::new());
+    let kept = (bytes.len() / (n * width).max(1)) * keep;
+    let (mut values, mut places) = (host_memory::with_capacity(kept * width)?, host_memory::with_capacity(kept)?);
     for row in bytes.chunks_exact((n * width).max(1)) {
-        let keys: Vec<u64> = row.chunks_exact(width).map(|element| key(element, dtype, order)).collect();
-        let mut sorted: Vec<usize> = (0..n).collect();
-        sorted.sort_by_key(|&place| if order.descending { !keys[place] } else { keys[place] });
+        let keys = host_memory::collected(n, row.chunks_exact(width).map(|element| key(element, dtype, order)))?;
+        let mut sorted: Vec<usize> = host_memory::collected(n, 0..n)?;
+        // Places make all keys different: so the sort that needs no memory is stable.
+        sorted.sort_unstable_by_key(|&place| (if order.descending { !keys[place] } else { keys[place] }, place));
         for &place in &sorted[..keep] {
             values.extend_from_slice(&row[place * width..(place + 1) * width]);
             places.push(i64::try_from(place).unwrap_or(i64::MAX));

@@ -5,6 +5,7 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, refuse_float8};
 use crate::ops::index::nonzero_flat;
 use crate::tensor::{Context, Tensor, is_host};
+use c10_core::host_memory;
 
 impl Tensor {
     /// The different elements in order, for each element the place of its value among them, and how often each value is
@@ -53,7 +54,7 @@ impl Tensor {
 fn groups_on_host(inverse: &Tensor, begins: &Tensor, places: &Tensor) -> Result<()> {
     debug_assert!(is_host(inverse.device()), "the tensor is on the host");
     let (begins, places) = (begins.to_bools()?, places.to_vec::<i64>()?);
-    let mut groups = vec![0_i64; places.len()];
+    let mut groups: Vec<i64> = host_memory::zeroed(places.len())?;
     let mut group = -1;
     for (place, begins) in places.into_iter().zip(begins) {
         group += i64::from(begins);

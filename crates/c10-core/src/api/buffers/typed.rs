@@ -15,6 +15,7 @@ use crate::api::pinned::PinnedBuffer;
 use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::{BufferError, Error, Result};
 use crate::base::handles::StreamRef;
+use crate::base::host_memory;
 use crate::driver::check_part;
 use crate::runtime::Started;
 
@@ -174,7 +175,7 @@ impl<T: Pod> DeviceSlice<T> {
     /// # Errors
     /// As there.
     pub fn to_vec(&self) -> Result<Vec<T>> {
-        let mut elements = vec![T::zeroed(); self.len];
+        let mut elements = host_memory::zeroed(self.len)?;
         self.copy_to_slice(0, &mut elements)?;
         Ok(elements)
     }

@@ -8,11 +8,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::api::stream::Stream;
 use crate::base::error::{Error, GraphError, Result};
 use crate::runtime::Runtime;
+use crate::sync::Mutex;
 
 /// The state of a random number generator that captured work draws from; torch's `CUDAGeneratorState`, as a graph sees
 /// it.

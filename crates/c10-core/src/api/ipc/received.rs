@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::handle::Place;
 use crate::base::device::DeviceIndex;
@@ -15,6 +15,7 @@ use crate::base::process;
 use crate::driver::IpcHandle;
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::KeptId;
+use crate::sync::Mutex;
 
 /// Memory of another process, mapped here, for one buffer.
 #[derive(Debug)]

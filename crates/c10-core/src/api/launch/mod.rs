@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use cuda_sys::driver::types::{CUdevice_attribute as DeviceAttribute, CUfunction_attribute as Attribute};
 
@@ -54,6 +54,7 @@ use crate::driver::{Api, FunctionHandle, ModuleHandle, Shape, Value, with_array}
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::{KeptId, Told};
 use crate::state::launches::NameId;
+use crate::sync::Mutex;
 use crate::thread::pending::PuttingOff;
 use crate::trace::{MemoryUse, lasting_name};
 

@@ -12,7 +12,7 @@
 #![expect(unsafe_code, reason = "loads code that the driver has made")]
 
 use std::ffi::CString;
-use std::sync::{Arc, Condvar, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, OnceLock, PoisonError};
 use std::thread;
 
 use crate::api::launch::{Function, Loaded, Module};
@@ -22,6 +22,7 @@ use crate::base::process;
 use crate::runtime::Runtime;
 use crate::sync::lock;
 use crate::sync::places::Places;
+use crate::sync::{Condvar, Mutex};
 
 /// Half of the processors: the others are for whoever compiles the next first text.
 static COMPILING: LazyLock<Places> =

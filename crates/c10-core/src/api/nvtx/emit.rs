@@ -4,10 +4,11 @@
 //! the program as they are. Without a tool nothing listens.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::{Attributes, Domain, Payload, RangeId};
 use crate::runtime::Runtime;
+use crate::sync::Mutex;
 use crate::sync::lock;
 use crate::trace::{SubscriptionId, TraceEvent, TraceKind, TraceKinds};
 

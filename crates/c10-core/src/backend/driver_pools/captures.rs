@@ -2,13 +2,14 @@
 //!
 //! **Invariant:** there is at most one capture at a time. While there is none, asking is one load.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::backend::driver_pools::live::Live;
 use crate::base::error::{BackendError, Error, Result};
 use crate::base::handles::StreamRef;
 use crate::base::ids::PoolId;
+use crate::sync::Mutex;
 use crate::sync::lock;
 
 /// A capture.

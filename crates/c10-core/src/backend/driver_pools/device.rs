@@ -4,13 +4,14 @@
 //! **Invariant:** the pool is set up when the device's memory is first needed, once; before that no context is made.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, OnceLock};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::handles::{EventHandle, MemoryPoolHandle, StreamRef};
 use crate::driver::{Api, Driver, PoolNumber};
+use crate::sync::Mutex;
 use crate::sync::lock;
 
 /// What exists once a device's memory was needed.

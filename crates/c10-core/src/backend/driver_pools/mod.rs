@@ -12,8 +12,8 @@ mod device;
 mod live;
 mod order;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::backend::OtherBackend;
 use crate::base::config::Backend;
@@ -25,6 +25,7 @@ use crate::base::stat::Stat;
 use crate::base::warning::warning;
 use crate::caching::{DeviceStats, Owner};
 use crate::driver::{Api, Driver, PoolNumber, Relaxed};
+use crate::sync::Mutex;
 use captures::Captures;
 use device::DevicePool;
 use live::{Live, Table};

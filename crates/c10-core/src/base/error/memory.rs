@@ -29,6 +29,15 @@ pub enum MemoryError {
     /// The host has not enough memory that can be pinned.
     #[error(transparent)]
     HostOutOfMemory(Box<HostOutOfMemoryError>),
+    /// The system has no memory for values on the host; torch's text for the CPU.
+    #[error(
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate {bytes} bytes. Error code 12 (Cannot allocate \
+         memory)"
+    )]
+    HostAllocation {
+        /// Bytes that the request needed.
+        bytes: usize,
+    },
     /// Memory of several devices was asked for without devices, or with one named twice.
     #[error("memory of several devices needs each device once, not {devices:?}")]
     SymmetricDevices {

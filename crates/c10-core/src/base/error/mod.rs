@@ -224,7 +224,7 @@ impl Error {
             self,
             Self::OutOfMemory(_)
                 | Self::Memory(MemoryError::RequestTooLarge { .. })
-                | Self::Memory(MemoryError::HostOutOfMemory(_))
+                | Self::Memory(MemoryError::HostOutOfMemory(_) | MemoryError::HostAllocation { .. })
         ) || matches!(self, Self::Allocator(error) if error.is_out_of_memory())
     }
 

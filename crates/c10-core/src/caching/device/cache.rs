@@ -4,7 +4,7 @@
 //! those of shards by position.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
@@ -18,6 +18,7 @@ use crate::caching::pools::Pending;
 use crate::caching::remote::{Pages, RemoteFreeFlags, ShardId};
 use crate::caching::shard::{Key, Locked, Shard, StreamTable, signed};
 use crate::caching::stats::DeviceStats;
+use crate::sync::Mutex;
 use crate::sync::hybrid_lock::HybridLock;
 use crate::sync::lock;
 use crate::thread::{self, HandedOut};

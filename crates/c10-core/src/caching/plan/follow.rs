@@ -14,12 +14,13 @@
 //! cursor says which place is tried, never that it is free.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use crate::caching::block::{Index, NONE};
 use crate::caching::plan::places::{Pieces, Places};
 use crate::caching::plan::record::{Period, Recorder};
 use crate::caching::plan::solve::{Holes, Layout, Lifetime, fill, loads, solve, solve_with_holes};
+use crate::sync::Mutex;
 use crate::sync::lock;
 
 /// How many requests that were left out a stream may have before the cursor follows.

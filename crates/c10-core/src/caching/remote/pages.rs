@@ -11,11 +11,12 @@
 use std::array;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 
 use crate::caching::block::{Index, Owner, SizeClass};
 use crate::caching::remote::slot::{RemoteFrees, Seen, Slot};
 use crate::sync::arena::Arena;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Names a shard of the process's allocator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

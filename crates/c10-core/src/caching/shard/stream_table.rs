@@ -4,10 +4,11 @@
 //! Streams beyond its size share a map behind a lock.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use crate::base::handles::StreamHandle;
 use crate::caching::shard::Shard;
+use crate::sync::Mutex;
 
 const ENTRIES: usize = 1 << ENTRY_BITS;
 const ENTRY_BITS: u32 = 8;

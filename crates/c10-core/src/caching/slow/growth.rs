@@ -6,8 +6,8 @@
 //! meanwhile: in no set, so that no other thread takes it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::error::Result;
@@ -23,6 +23,7 @@ use crate::caching::shard::{Key, Shard};
 use crate::caching::slow::DeviceAllocator;
 use crate::caching::slow::expandable::Range;
 use crate::driver::Driver;
+use crate::sync::MutexGuard;
 use crate::sync::lock;
 use crate::trace::{TraceEvent, TraceSegment};
 

@@ -29,14 +29,15 @@ pub use snapshot::{BlockInfo, BlockState, SegmentInfo, SegmentType};
 pub(crate) use uncached::Uncached;
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{AllocatorError, Error, MemoryError, Result};
 use crate::caching::device::{DeviceCache, Shared};
 use crate::caching::slow::growth::Growth;
+use crate::sync::Mutex;
 use crate::sync::lock;
 use crate::thread;
 

@@ -3,7 +3,6 @@
 //! **Invariant:** what the driver cannot take back during a capture, or refused, is offered again at the next occasion.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::device::DeviceIndex;
@@ -11,6 +10,7 @@ use crate::base::error::MemoryError;
 use crate::base::error::{Error, Result};
 use crate::caching::block::{Asked, Claim, Owner};
 use crate::driver::{Driver, Relaxed};
+use crate::sync::Mutex;
 use crate::sync::lock;
 
 /// Uncached memory of all devices.

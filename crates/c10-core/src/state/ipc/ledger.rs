@@ -17,13 +17,14 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Once, PoisonError};
 use std::time::SystemTime;
 
 use crate::base::error::IpcError;
 use crate::base::error::{Error, Result};
 use crate::base::process;
 use crate::driver::ByteLock;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What the file begins with, so that no other file is ever written to. It is written when the sender holds its lock.
 const MAGIC: [u8; 8] = *b"c10-ipc3";

@@ -16,7 +16,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 pub(crate) use ledger::{SlotName, is_own};
 pub(crate) use offers::fetch_descriptors;
@@ -27,6 +27,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::driver::{Api, IpcHandle};
 use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Memory of another process: the file of that process, what the memory is called there, and the device here.
 pub(crate) type ReceivedName = (PathBuf, u64, DeviceIndex);

@@ -16,12 +16,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::ledger::{SlotName, socket_beside};
 use crate::base::process;
 use crate::driver::{own_user, peer_user, receive_descriptors, send_descriptors};
+use crate::sync::{Mutex, MutexGuard};
 
 /// What a request begins with; the slot and its number follow.
 const MAGIC: [u8; 8] = *b"c10-pgs1";

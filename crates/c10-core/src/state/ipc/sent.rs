@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::ledger::{Ledger, SenderSlot, SlotName};
 use super::offers::Offers;
@@ -18,6 +18,7 @@ use crate::base::handles::EventHandle;
 use crate::base::warning::warning;
 use crate::driver::Api;
 use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
+use crate::sync::{Mutex, MutexGuard};
 
 /// With more blocks than these that are kept for others alone, torch warns.
 const WARN_AFTER: usize = 1000;

@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::ledger::{self, OPENED, OPENING, RELEASED, SlotName, WAITING, failed};
 use crate::base::error::IpcError;
 use crate::base::error::{Error, Result};
 use crate::base::process;
 use crate::driver::ByteLock;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The files of other processes that are open.
 static OPEN: Mutex<BTreeMap<PathBuf, Weak<Opened>>> = Mutex::new(BTreeMap::new());

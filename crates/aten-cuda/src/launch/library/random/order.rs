@@ -54,7 +54,7 @@ fn resident_blocks(device: DeviceIndex) -> Result<u32> {
 
 /// The number of blocks for each device that was asked about.
 #[derive(Default)]
-struct Shapes(std::sync::RwLock<std::collections::BTreeMap<DeviceIndex, u32>>);
+struct Shapes(c10_core::locks::RwLock<std::collections::BTreeMap<DeviceIndex, u32>>);
 
 impl Shapes {
     #[expect(clippy::cast_sign_loss, reason = "counts of a device are not negative")]
