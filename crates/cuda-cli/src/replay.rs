@@ -2,7 +2,6 @@
 //!
 //! **Invariant:** each set has a runtime of its own, which begins with an empty cache and gives everything back.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -65,7 +64,7 @@ fn read(path: &Path, device: Option<u32>) -> Result<Vec<Step>, Error> {
 /// Whether a file begins as a pickle or as JSON does. A trace begins with a letter, a number sign or as gzip does.
 fn is_snapshot(path: &Path) -> io::Result<bool> {
     let mut first = [0];
-    let count = File::open(path)?.read(&mut first)?;
+    let count = regular_files::open(path)?.read(&mut first)?;
     Ok(count == 1 && matches!(first[0], 0x80 | b'{'))
 }
 

@@ -84,6 +84,17 @@ pub enum Error {
         /// What the system says.
         cause: Arc<io::Error>,
     },
+    /// The store's process lives and has closed the connection: it refuses a request.
+    #[error(
+        "the store {store} closed the connection while a value was {verb}, and still serves: it refused this request or one \
+         before it that has no answer, such as set; its limits or its log tell why"
+    )]
+    StoreRefused {
+        /// Address of the store.
+        store: String,
+        /// What was done, as in "was read".
+        verb: &'static str,
+    },
     /// The other side does not speak the protocol, or refuses the token.
     #[error("{peer} does not speak the store's protocol: {problem}")]
     Protocol {

@@ -5,10 +5,13 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use cuda_dist::{Error, Limits, Store, TcpServerOptions, TcpStore, TcpStoreOptions, TcpStoreServer, serve_bytes};
+use cuda_dist::{
+    Error, Limits, PrefixStore, Store, TcpServerOptions, TcpStore, TcpStoreOptions, TcpStoreServer, serve_bytes,
+};
 
 const TIME: Duration = Duration::from_secs(20);
 
@@ -191,4 +194,44 @@ fn a_port_in_use_and_a_silent_address_are_named() {
     assert!(matches!(store.set("key", b""), Err(Error::StoreLost { .. })));
     let error = TcpStore::connect(&address.to_string(), Duration::from_millis(100)).unwrap_err();
     assert!(matches!(&error, Error::Connect { address: named, .. } if *named == address.to_string()), "{error}");
+}
+
+#[test]
+fn a_sum_that_cannot_be_is_an_error_of_its_value_and_the_store_stays() {
+    let server = TcpStoreServer::with(&TcpServerOptions::default()).unwrap();
+    let store = TcpStore::connect(&server.address().to_string(), TIME).unwrap();
+    store.set("text", b"text").unwrap();
+    store.set("most", i64::MAX.to_string().as_bytes()).unwrap();
+    let error = store.add("text", 1).unwrap_err();
+    assert_eq!(error.to_string(), "the value of 'text' is no number, so nothing can be added to it");
+    assert!(matches!(error, Error::Value { key, .. } if key == "text"));
+    let error = store.add("most", 1).unwrap_err();
+    let sum = "is 9223372036854775807, to which 1 cannot be added in 64 bits";
+    assert_eq!(error.to_string(), format!("the value of 'most' {sum}"));
+    assert_eq!((store.add("n", 2).unwrap(), store.get("text", TIME).unwrap()), (2, b"text".to_vec()));
+    // By way of a prefix, which names the key as the server knows it.
+    let prefix = PrefixStore::new("part", Arc::new(store));
+    prefix.set("text", b"text").unwrap();
+    assert!(matches!(prefix.add("text", 1), Err(Error::Value { key, .. }) if key == "part/text"));
+}
+
+#[test]
+fn a_refused_request_is_told_from_a_lost_store() {
+    let limits = Limits { store_bytes: 1000, value_bytes: 500, waiting_bytes: 300, ..Limits::default() };
+    let server = TcpStoreServer::with(&TcpServerOptions { limits, ..TcpServerOptions::default() }).unwrap();
+    let store = TcpStore::connect(&server.address().to_string(), TIME).unwrap();
+    let refused = |error: Error| assert!(matches!(error, Error::StoreRefused { .. }), "{error}");
+    // A value that is too long: `set` has no answer, so that the request behind it tells.
+    store.set("long", &[0; 501]).unwrap();
+    refused(store.num_keys().unwrap_err());
+    // A store that is full.
+    store.set("a", &[0; 500]).unwrap();
+    refused(store.compare_set("b", b"", &[0; 500]).unwrap_err());
+    // More keys than a client may wait for.
+    let keys: Vec<String> = (0..10).map(|key| key.to_string()).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    refused(store.wait(&keys, TIME).unwrap_err());
+    assert_eq!((store.num_keys().unwrap(), store.get("a", TIME).unwrap().len()), (1, 500));
+    drop(server);
+    assert!(matches!(store.num_keys(), Err(Error::StoreLost { .. })));
 }

@@ -29,6 +29,44 @@ fn stores() -> (TcpStoreServer, Vec<Arc<dyn Store>>) {
 }
 
 #[test]
+fn special_and_huge_files_are_no_stores() {
+    let folder = std::env::temp_dir().join(format!("cuda-dist-special-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (fifo, sparse) = (folder.join("fifo"), folder.join("sparse"));
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    std::fs::File::create(&sparse).unwrap().set_len(1 << 40).unwrap();
+    // A length that promises more than any store holds, and a file that has the bytes.
+    let promising = folder.join("promising");
+    std::fs::write(&promising, [0xff; 8]).unwrap();
+    std::fs::OpenOptions::new().append(true).open(&promising).unwrap().set_len(1 << 40).unwrap();
+    let cases = [
+        (fifo.as_path(), "a FIFO"),
+        ("/dev/zero".as_ref(), "a character device"),
+        (folder.as_path(), "a directory"),
+        (sparse.as_path(), "damaged behind byte 0"),
+        (promising.as_path(), "damaged behind byte 0"),
+    ];
+    for (path, says) in cases {
+        let error = FileStore::open(path, Some(1)).unwrap_err();
+        assert!(matches!(&error, Error::StaleFile { problem, .. } if problem.contains(says)), "{error}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_file_takes_no_more_than_can_be_read_back() {
+    let path = std::env::temp_dir().join(format!("cuda-dist-full-{}", std::process::id()));
+    let store = FileStore::open(&path, Some(1)).unwrap();
+    store.set("key", &vec![1; 200 << 20]).unwrap();
+    assert!(matches!(store.set("other", &vec![2; 100 << 20]), Err(Error::StoreFull(_))));
+    store.set("key", b"small").unwrap();
+    assert_eq!(store.get("key", TIME).unwrap(), b"small");
+    store.set("other", &vec![2; 100 << 20]).unwrap();
+    drop(store);
+    assert!(!path.exists());
+}
+
+#[test]
 fn each_store_has_torchs_rules() {
     let (_server, stores) = stores();
     for store in &stores {

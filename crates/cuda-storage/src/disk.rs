@@ -7,7 +7,7 @@
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,6 +45,7 @@ impl DiskFile {
     /// The system's.
     pub(crate) fn open(path: &Path, access: Access) -> Result<Self> {
         let failed = |error| Error::io("open", path, error);
+        refuse_streams(path).map_err(failed)?;
         let opened = match open(path, access, libc::O_DIRECT) {
             // A file system without it says that the flags are wrong. Whoever created the file has done so by then.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -197,6 +198,17 @@ fn head(position: u64) -> usize {
 /// Whether a file system says that it cannot do a request past the page cache: its form is wrong, or its memory is.
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EFAULT | libc::EOPNOTSUPP))
+}
+
+/// Refuses FIFOs and sockets: they have no positions, and opening a FIFO may wait for ever. Devices have positions.
+fn refuse_streams(path: &Path) -> io::Result<()> {
+    let kind = match std::fs::metadata(path) {
+        Ok(found) if found.file_type().is_fifo() => regular_files::Kind::Fifo,
+        Ok(found) if found.file_type().is_socket() => regular_files::Kind::Socket,
+        // Opening reports every other failure.
+        Ok(_) | Err(_) => return Ok(()),
+    };
+    Err(regular_files::Error::NotRegular(kind).into())
 }
 
 fn open(path: &Path, access: Access, more: i32) -> io::Result<File> {

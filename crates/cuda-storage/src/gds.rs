@@ -4,7 +4,6 @@
 //! until it is deregistered.
 
 #[cfg(feature = "safetensors")]
-use std::fs::File;
 use std::ops::BitOr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
@@ -328,7 +327,7 @@ pub fn set_library(cufile: Option<Cufile>) {
 #[cfg(feature = "safetensors")]
 pub(crate) fn read_pieces(path: &Path, pieces: &[Piece<'_>], options: &Options) -> Result<Route> {
     let access = OpenFlags::RDONLY.access();
-    let cached = File::open(path).map_err(|error| Error::io("open", path, error))?;
+    let cached = regular_files::open(path).map_err(|error| Error::io("open", path, error.into()))?;
     let bytes = cached.metadata().map_err(|error| Error::io("look at", path, error))?.len();
     let because = match options.page_cache {
         PageCache::Use => Some("as it was asked for"),

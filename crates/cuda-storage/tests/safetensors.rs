@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use aten_cuda::{DType, Tensor};
+use cuda_storage::gds::{GdsFile, OpenFlags};
 use cuda_storage::safetensors::{HeaderError, load, load_file, load_file_with, metadata, save, save_file};
 use cuda_storage::{Error, Options, PageCache, Requests};
 use support::{Folder, bytes, simulated};
@@ -157,6 +158,22 @@ fn devices_and_tensors_that_do_not_fit_are_refused() -> Result<(), Error> {
     let error = save([("a", &tensor), ("a", &tensor)], &BTreeMap::new()).expect_err("one name");
     assert_eq!(error.to_string(), "safetensors: two tensors have the name 'a'");
     Ok(())
+}
+
+#[test]
+fn special_files_are_refused_at_once() {
+    let _simulated = simulated();
+    let folder = Folder::new("tensors-special");
+    let fifo = folder.file("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    for device in ["cpu", "cuda"] {
+        for (path, says) in [(fifo.as_path(), "a FIFO"), ("/dev/zero".as_ref(), "a character device")] {
+            let error = load_file(path, device).expect_err("it is no regular file");
+            assert!(matches!(error, Error::Io { verb: "open", .. }) && error.to_string().contains(says), "{error}");
+        }
+    }
+    let error = GdsFile::new(&fifo, OpenFlags::RDONLY).expect_err("it has no positions");
+    assert!(error.to_string().contains("a FIFO"), "{error}");
 }
 
 #[test]

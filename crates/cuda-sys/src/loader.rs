@@ -10,6 +10,7 @@
 use std::error::Error;
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
@@ -195,6 +196,9 @@ fn try_open<V>(info: &LibraryInfo, file: &OsStr, flags: i32, probe: Probe<'_, V>
     if is_stub_path(Path::new(file)) {
         return Err(Outcome::Stub);
     }
+    if is_fifo(Path::new(file)) {
+        return Err(Outcome::NotOpened(format!("{}: it is a FIFO, not a library", Path::new(file).display())));
+    }
     // SAFETY: opening runs the library's initialisers; see the file header for what may be opened.
     let handle = unsafe { Handle::open(Some(file), flags) }.map_err(|error| Outcome::NotOpened(text_of(&error)))?;
     let library = Library(handle);
@@ -215,6 +219,13 @@ pub(crate) fn open_beside(library: &Path, name: &str) {
     if let Ok(handle) = opened {
         Library(handle).keep_loaded();
     }
+}
+
+/// Whether a path names a FIFO, which the system's loader would wait for. A name without a folder is no path: the
+/// loader looks for it in folders of the system.
+fn is_fifo(path: &Path) -> bool {
+    let is_path = path.parent().is_some_and(|folder| !folder.as_os_str().is_empty());
+    is_path && std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
 }
 
 /// The toolkit keeps its link-time stubs in folders of this name.
@@ -268,6 +279,18 @@ fn mapped_file(address: usize) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fifo_is_refused_and_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("cuda-sys-fifo-{}", std::process::id()));
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo").success());
+        let info =
+            LibraryInfo { name: "n", override_variable: "V", sonames: &[], folders: &[], wheels: &[], landmark: "a" };
+        let refused = open::<()>(&info, path.as_os_str(), &mut |_| Err(Outcome::Stub));
+        std::fs::remove_file(&path).expect("this test's file");
+        let error = refused.expect_err("a FIFO is no library").to_string();
+        assert!(error.contains("it is a FIFO, not a library"), "{error}");
+    }
 
     #[test]
     fn stub_folders_are_recognised() {

@@ -3,10 +3,9 @@
 //! Invariant: a file that is written is either the old one or the whole new one, whenever the program or the disk
 //! gives up. The new one is written beside it under another name, brought to the disk, and then takes its place.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::json::{self, JsonWriter};
@@ -18,7 +17,7 @@ use crate::schema;
 /// Reads a snapshot file, pickle or JSON, with the default limits.
 ///
 /// # Errors
-/// The file cannot be read, is cut short, is something else, or is too large.
+/// The file is no regular file, cannot be read, is cut short, is something else, or is too large.
 pub fn read(path: &Path) -> Result<Snapshot> {
     read_with(path, &Limits::default())
 }
@@ -30,10 +29,13 @@ pub fn read(path: &Path) -> Result<Snapshot> {
 pub fn read_with(path: &Path, limits: &Limits) -> Result<Snapshot> {
     let failed = |source| Error::Io { verb: "read", path: path.to_owned(), source };
     let limit = limits.bytes_max.min(u64::from(u32::MAX));
-    let file = File::open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
-    parse_with(&bytes, limits)
+    match regular_files::read(path, limit) {
+        Ok(bytes) => parse_with(&bytes, limits),
+        Err(regular_files::Error::TooLarge { limit, .. }) => {
+            Err(Error::Limit { what: "bytes", limit, field: "bytes_max" })
+        }
+        Err(error) => Err(failed(error.into())),
+    }
 }
 
 /// Reads the bytes of a snapshot file, pickle or JSON, with the default limits.
@@ -128,36 +130,23 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<(
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
         // A device or a pipe has no content that could be lost, and must not be replaced by a file.
-        return File::create(&path).and_then(|file| filled(file, write)).map(drop).map_err(failed);
+        return regular_files::open_sink(&path).and_then(|file| filled(file, write)).map_err(failed);
     }
-    let beside = beside(&path);
-    let file = OpenOptions::new().write(true).create_new(true).open(&beside).map_err(failed)?;
-    let outcome = filled(file, write).and_then(|file| file.sync_all()).and_then(|()| fs::rename(&beside, &path));
-    outcome.map_err(|error| {
-        // What was begun is of no use; that it cannot be removed is no better news than that it could not be written.
-        let _ = fs::remove_file(&beside);
-        failed(error)
-    })
+    let replaced = regular_files::replace(&path, |file| filled(file.try_clone()?, write));
+    replaced.map_err(|error| failed(error.into()))
 }
 
-fn filled(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<File> {
+/// Writes through a buffer and flushes it.
+fn filled(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 16, file);
     write(&mut out)?;
-    out.into_inner().map_err(io::IntoInnerError::into_error)
-}
-
-/// A name in the same folder that nobody else uses.
-fn beside(path: &Path) -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}-{count}.unfinished", std::process::id()));
-    path.with_file_name(name)
+    out.flush()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn folder(name: &str) -> PathBuf {
@@ -179,6 +168,22 @@ mod tests {
         assert!(matches!(outcome, Err(Error::Io { verb: "write", .. })), "{outcome:?}");
         assert_eq!(fs::read(&path).unwrap(), before);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn special_and_huge_files_are_refused_at_once() {
+        let folder = folder("special");
+        let (fifo, huge) = (folder.join("fifo"), folder.join("huge"));
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+        for (path, says) in [(&*fifo, "a FIFO"), (Path::new("/dev/zero"), "a character device"), (&folder, "directory")]
+        {
+            let error = read(path).unwrap_err();
+            assert!(matches!(error, Error::Io { verb: "read", .. }) && error.to_string().contains(says), "{error}");
+        }
+        assert!(matches!(read(&huge), Err(Error::Limit { what: "bytes", .. })));
+        assert!(matches!(write_text("x", &fifo), Err(Error::Io { verb: "write", .. })), "no process reads it");
         fs::remove_dir_all(folder).unwrap();
     }
 

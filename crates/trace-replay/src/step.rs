@@ -5,7 +5,6 @@
 //!
 //! **Invariant:** a file takes no more memory than [`STEPS_MAX`] steps, however it was made: lines have a greatest length.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -81,7 +80,7 @@ fn printable(text: &str) -> String {
 /// # Errors
 /// The file cannot be read, or a line of it is no step.
 pub fn read(path: &Path) -> Result<Vec<Step>, TraceError> {
-    let file = File::open(path)?;
+    let file = regular_files::open(path).map_err(io::Error::from)?;
     let compressed = path.extension().is_some_and(|extension| extension == "gz");
     if compressed { parse(MultiGzDecoder::new(file)) } else { parse(file) }
 }
@@ -146,6 +145,17 @@ mod tests {
         let told = parse("\u{1b}[2J".as_bytes()).unwrap_err().to_string();
         assert_eq!(told, "line 1 of the trace is no step: ?[2J");
         assert!(parse([0xff, 0xfe].as_slice()).is_err());
+    }
+
+    #[test]
+    fn special_files_are_refused() {
+        let path = std::env::temp_dir().join(format!("trace-replay-fifo-{}", std::process::id()));
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let fifo = read(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(&fifo, Err(TraceError::Read(error)) if error.to_string().contains("a FIFO")), "{fifo:?}");
+        let zero = read("/dev/zero".as_ref());
+        assert!(matches!(&zero, Err(TraceError::Read(error)) if error.to_string().contains("device")), "{zero:?}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::Result;
 
 /// The documented crates, each after those it depends on.
 pub(crate) const CRATES: &[&str] = &[
+    "regular-files",
     "memory-viz",
     "cuda-sys",
     "c10-core",

@@ -5,18 +5,24 @@
 //!
 //! **Invariants:** a file appears whole under its name or not at all, since it is written under another name and renamed.
 //! Nothing here makes a compilation fail: what cannot be read or written is as if there were no cache, and is told once.
-//! Files without the footer, which may be torch's own, are never removed.
+//! Files without the footer, which may be torch's own, are never removed. Only regular files are opened, and no link in
+//! the folder redirects a write: others may write to the folder.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
+
+use regular_files::Links;
 
 use crate::raw::sha1::sha1_hex;
 
 /// How many bytes of compiled code are kept on disk where nothing else was said: 512 MiB.
 const LIMIT_BYTES: u64 = 512 << 20;
+
+/// Size limit of a file of this cache in bytes. The largest kernels have a few MiB.
+const FILE_MAX: u64 = 256 << 20;
 
 /// What a file of this cache ends with, before the two lengths and the hash.
 const MARK: &[u8; 8] = b"ATENJIT1";
@@ -140,15 +146,36 @@ impl Stored {
 /// What the cache has for a key. A file that is there and not whole is told of, and counts as none.
 pub(crate) fn read(key: &FileKey<'_>) -> Option<Stored> {
     let path = cache_folder()?.join(key.file_name());
-    let bytes = std::fs::read(&path).ok()?;
-    let stored = Stored::parse(bytes);
+    match read_file(&path) {
+        Ok(stored) => stored,
+        Err(error) => {
+            if !is_missing(&error) {
+                tracing::warn!(path = %path.display(), %error, "a file of compiled kernels cannot be read");
+            }
+            None
+        }
+    }
+}
+
+/// Returns the content of a file, or `None` if it is corrupt.
+///
+/// # Errors
+/// It cannot be opened or read, is no regular file, or is too large.
+fn read_file(path: &Path) -> regular_files::Result<Option<Stored>> {
+    let file = regular_files::open(path)?;
+    let stored = Stored::parse(regular_files::read_open(&file, FILE_MAX)?);
     if stored.is_none() {
         tracing::warn!(path = %path.display(), "a file of compiled kernels is corrupt, and is made again");
-    } else if let Ok(file) = OpenOptions::new().append(true).open(&path) {
+    } else {
         // Files that were used last are removed last. A folder that cannot be written to stays as it is.
         let _ = file.set_modified(SystemTime::now());
     }
-    stored
+    Ok(stored)
+}
+
+/// Whether an error says that the cache has no file for a key.
+fn is_missing(error: &regular_files::Error) -> bool {
+    matches!(error, regular_files::Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// Keeps code for a key, where there is a folder for it.
@@ -167,12 +194,10 @@ pub(crate) fn write(key: &FileKey<'_>, stored: &Stored) {
 }
 
 fn write_in(folder: &Path, name: &str, bytes: &[u8]) -> std::io::Result<()> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
     std::fs::create_dir_all(folder)?;
-    let own = format!(".{name}.{}.{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let unfinished = folder.join(own);
-    let written = File::create(&unfinished).and_then(|mut file| file.write_all(bytes));
-    let moved = written.and_then(|()| std::fs::rename(&unfinished, folder.join(name)));
+    let path = folder.join(name);
+    let (mut file, unfinished) = regular_files::create_beside(&path)?;
+    let moved = file.write_all(bytes).and_then(|()| std::fs::rename(&unfinished, &path));
     if moved.is_err() {
         let _ = std::fs::remove_file(&unfinished);
     }
@@ -197,7 +222,7 @@ fn shrink(folder: &Path, limit: u64) {
     if bytes <= limit {
         return;
     }
-    let Ok(turn) = OpenOptions::new().create(true).append(true).open(folder.join(".lock")) else { return };
+    let Ok(turn) = regular_files::append_or_create(&folder.join(".lock"), Links::Refuse) else { return };
     if turn.try_lock().is_err() {
         return;
     }
@@ -214,12 +239,21 @@ fn shrink(folder: &Path, limit: u64) {
 
 /// Whether a file ends as files of this cache do.
 fn is_own(path: &Path) -> bool {
-    let footer = std::fs::read(path).ok().and_then(|bytes| bytes.last_chunk::<FOOTER>().copied());
-    footer.is_some_and(|footer| footer.starts_with(MARK))
+    let begins = || -> regular_files::Result<[u8; MARK.len()]> {
+        let file = regular_files::open(path)?;
+        let mut mark = [0; MARK.len()];
+        file.read_exact_at(&mut mark, file.metadata()?.len().saturating_sub(FOOTER as u64))?;
+        Ok(mark)
+    };
+    begins().is_ok_and(|mark| mark == *MARK)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{File, OpenOptions};
+
+    use regular_files::{Error, Kind};
+
     use super::*;
 
     fn stored(code: &[u8]) -> Stored {
@@ -309,6 +343,27 @@ mod tests {
         let files = std::fs::read_dir(&folder).expect("the folder").count();
         std::fs::remove_dir_all(&folder).expect("this test's folder");
         assert_eq!(files, 1, "no unfinished file is left");
+    }
+
+    #[test]
+    fn special_files_and_links_in_the_folder_cost_nothing_and_redirect_nothing() {
+        let folder = folder("special");
+        let (fifo, huge, target) = (folder.join("fifo_nvrtc"), folder.join("huge_nvrtc"), folder.join("target"));
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+        assert!(matches!(read_file(&fifo), Err(Error::NotRegular(Kind::Fifo))));
+        std::os::unix::fs::symlink("/dev/zero", folder.join("zero_nvrtc")).expect("a link");
+        let zero = read_file(&folder.join("zero_nvrtc"));
+        assert!(matches!(zero, Err(Error::NotRegular(Kind::CharacterDevice))));
+        File::create(&huge).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
+        assert!(matches!(read_file(&huge), Err(Error::TooLarge { bytes, .. }) if bytes == 1 << 40));
+        // Removing files looks at their ends alone, and its lock follows no link.
+        assert!(!is_own(&huge) && !is_own(&fifo));
+        std::os::unix::fs::symlink(&target, folder.join(".lock")).expect("a link");
+        write_in(&folder, "a_nvrtc", &stored(b"code").bytes()).expect("a writable folder");
+        shrink(&folder, 0);
+        let made = target.exists();
+        std::fs::remove_dir_all(&folder).expect("this test's folder");
+        assert!(!made, "the link was followed");
     }
 
     #[test]

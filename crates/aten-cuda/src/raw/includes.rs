@@ -17,6 +17,9 @@ const TOOLKITS: [&str; 4] = ["/usr/local/cuda", "/usr/local/cuda-13", "/usr/loca
 /// More headers than any program has: a circle of includes ends here.
 const MOST_HEADERS: usize = 10_000;
 
+/// Size limit of a header in bytes. The largest of the toolkit has about 1 MiB.
+const HEADER_MAX: u64 = 64 << 20;
+
 /// The folders of the toolkit's headers: beside the compiler's library first, since those are of its version.
 pub(crate) fn folders(compiler: &str) -> Vec<PathBuf> {
     let named = VARIABLES.iter().filter_map(std::env::var_os).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -56,7 +59,7 @@ pub(crate) fn contents(text: &str, folders: &[PathBuf]) -> u128 {
             if seen.len() >= MOST_HEADERS || !seen.insert(found.clone()) {
                 continue;
             }
-            let Ok(bytes) = std::fs::read(&found) else { continue };
+            let Ok(bytes) = regular_files::read(&found, HEADER_MAX) else { continue };
             all = all.rotate_left(1) ^ fingerprint(&bytes);
             let folder = found.parent().map(Path::to_owned).unwrap_or_default();
             open.push((folder, String::from_utf8_lossy(&bytes).into_owned()));

@@ -9,7 +9,7 @@
 mod written;
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
@@ -142,7 +142,8 @@ impl Recorder {
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-        std::fs::write(path, self.to_pickle())
+        // The name is predictable and its folder may be `/tmp`: a link under it is replaced, not followed.
+        Ok(regular_files::replace(path, |file| file.write_all(&self.to_pickle()))?)
     }
 }
 

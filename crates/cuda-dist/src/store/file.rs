@@ -7,21 +7,26 @@
 //! Invariants:
 //! - The file is read and written with its lock (`flock`) held, and a record is written at once.
 //! - A length that is read is not believed beyond the end of the file.
+//! - Only a regular file is opened, and the values that are kept have at most [`BYTES_MAX`] bytes.
 
-use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use regular_files::Links;
+
 use super::Store;
-use super::table::number;
+use super::table::{Table, number, sum};
 use crate::error::{Error, Result};
 
 /// How long one looks away before looking at the file again. Network file systems do not tell of changes.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Limit of the bytes of all keys and values, which is that of a store by TCP too: 256 MiB.
+const BYTES_MAX: usize = 256 << 20;
 
 /// A store in a file (torch's `FileStore`, in its format, so that ranks of PyTorch can share it).
 ///
@@ -51,10 +56,16 @@ pub struct FileStore {
 }
 
 /// What has been read of the file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Log {
     position: u64,
-    values: BTreeMap<Vec<u8>, Vec<u8>>,
+    values: Table,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { position: 0, values: Table::new(BYTES_MAX) }
+    }
 }
 
 const REFERENCES: &[u8] = b"refcount/";
@@ -75,7 +86,7 @@ impl FileStore {
             let mut log = store.log();
             let mut file = store.file(true)?;
             store.refresh(&mut log, &mut file)?;
-            let count = |key: &[u8]| log.values.get(key).and_then(|text| number(text)).unwrap_or(0);
+            let count = |key: &[u8]| log.values.get(key).and_then(number).unwrap_or(0);
             let closed = count(CLOSED);
             if closed > 0
                 && (count(REFERENCES) <= 0 || world_size.is_some_and(|size| closed >= size.cast_signed() as i64))
@@ -104,31 +115,59 @@ impl FileStore {
 
     /// The file, locked until it is dropped.
     fn file(&self, is_new: bool) -> Result<File> {
-        let opened = OpenOptions::new().read(true).append(true).create(is_new).open(&self.path);
-        let file = opened.map_err(|cause| self.lost("opened", cause))?;
+        let opened = if is_new {
+            regular_files::append_or_create(&self.path, Links::Follow)
+        } else {
+            regular_files::open_append(&self.path)
+        };
+        let file = opened.map_err(|cause| match cause {
+            regular_files::Error::NotRegular(_) => self.stale(cause.to_string()),
+            cause => self.lost("opened", cause.into()),
+        })?;
         file.lock().map_err(|cause| self.lost("locked", cause))?;
         Ok(file)
     }
 
-    /// Reads what was added since.
+    fn stale(&self, problem: String) -> Error {
+        Error::StaleFile { path: self.path.clone(), problem }
+    }
+
+    /// Reads the records that were added since the last call.
     fn refresh(&self, log: &mut Log, file: &mut File) -> Result<()> {
         let lost = |cause| self.lost("read", cause);
+        let mut left = file.metadata().map_err(lost)?.len().saturating_sub(log.position);
         file.seek(SeekFrom::Start(log.position)).map_err(lost)?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(lost)?;
-        let mut rest = bytes.as_slice();
-        while !rest.is_empty() {
-            let (Some(key), Some(value)) = (piece(&mut rest), piece(&mut rest)) else {
-                let problem = format!("its log is damaged behind byte {}", log.position);
-                return Err(Error::StaleFile { path: self.path.clone(), problem });
-            };
+        let mut reader = BufReader::with_capacity(1 << 16, file.take(left));
+        while !reader.fill_buf().map_err(lost)?.is_empty() {
+            let key = self.piece(log, &mut reader, &mut left)?;
+            let value = self.piece(log, &mut reader, &mut left)?;
+            let bytes = (2 * size_of::<u32>() + key.len() + value.len()) as u64;
             match key.strip_prefix(b"-") {
-                Some(removed) => drop(log.values.remove(removed)),
-                None => drop(log.values.insert(key.to_vec(), value.to_vec())),
+                Some(removed) => drop(log.values.delete(removed)),
+                None if key.is_empty() => return Err(self.damaged(log)),
+                None => log.values.set(&key, value)?,
             }
-            log.position += (2 * size_of::<u32>() + key.len() + value.len()) as u64;
+            log.position += bytes;
         }
         Ok(())
+    }
+
+    fn damaged(&self, log: &Log) -> Error {
+        self.stale(format!("its log is damaged behind byte {}", log.position))
+    }
+
+    /// Reads a length and that number of bytes, of which `left` are in the file.
+    fn piece(&self, log: &Log, reader: &mut impl io::Read, left: &mut u64) -> Result<Vec<u8>> {
+        let mut length = [0; 4];
+        reader.read_exact(&mut length).map_err(|_| self.damaged(log))?;
+        let length = u64::from(u32::from_le_bytes(length));
+        *left = left.checked_sub(length + size_of::<u32>() as u64).ok_or_else(|| self.damaged(log))?;
+        if length > BYTES_MAX as u64 {
+            return Err(self.damaged(log));
+        }
+        let mut bytes = Vec::new();
+        reader.take(length).read_to_end(&mut bytes).map_err(|cause| self.lost("read", cause))?;
+        if bytes.len() as u64 == length { Ok(bytes) } else { Err(self.damaged(log)) }
     }
 
     fn write(&self, log: &mut Log, file: &mut File, key: &[u8], value: &[u8]) -> Result<()> {
@@ -137,6 +176,8 @@ impl FileStore {
                 u32::try_from(bytes.len()).map_err(|_| Error::StoreFull(format!("{} bytes in one", bytes.len())));
             length.map(u32::to_le_bytes)
         };
+        // A record that no process could read back must not reach the file.
+        log.values.bytes_with(key, value.len())?;
         let record = [&length(key)?[..], key, &length(value)?[..], value].concat();
         file.write_all(&record).map_err(|cause| self.lost("written", cause))?;
         // It is read back with the rest, so that the log is known as others know it.
@@ -144,15 +185,8 @@ impl FileStore {
     }
 
     fn add_to(&self, log: &mut Log, file: &mut File, key: &[u8], amount: i64) -> Result<i64> {
-        let problem = |problem: &str| Error::Value {
-            key: String::from_utf8_lossy(key).into_owned(),
-            problem: problem.to_owned(),
-        };
-        let before = match log.values.get(key).filter(|text| !text.is_empty()) {
-            None => 0,
-            Some(text) => number(text).ok_or_else(|| problem("is no number, so nothing can be added to it"))?,
-        };
-        let sum = before.checked_add(amount).ok_or_else(|| problem("overflows"))?;
+        let problem = |problem| Error::Value { key: String::from_utf8_lossy(key).into_owned(), problem };
+        let sum = sum(log.values.get(key).filter(|text| !text.is_empty()), amount).map_err(problem)?;
         self.write(log, file, key, sum.to_string().as_bytes())?;
         Ok(sum)
     }
@@ -191,14 +225,6 @@ fn no_queues() -> Error {
     Error::Unsupported { backend: "file", problem }
 }
 
-/// A length and as many bytes, where they are all there.
-fn piece<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (length, behind) = rest.split_first_chunk::<4>()?;
-    let (bytes, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-    *rest = behind;
-    Some(bytes)
-}
-
 impl Store for FileStore {
     fn set(&self, key: &str, value: &[u8]) -> Result<()> {
         self.with(|log, file| self.write(log, file, &user_key(key), value))
@@ -212,13 +238,13 @@ impl Store for FileStore {
                 self.write(log, file, &key, desired)?;
                 return Ok(desired.to_vec());
             }
-            Ok(now.map_or(expected, Vec::as_slice).to_vec())
+            Ok(now.unwrap_or(expected).to_vec())
         })
     }
 
     fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
         self.wait(&[key], timeout)?;
-        Ok(self.log().values.get(&user_key(key)).cloned().unwrap_or_default())
+        Ok(self.log().values.get(&user_key(key)).unwrap_or_default().to_vec())
     }
 
     fn add(&self, key: &str, amount: i64) -> Result<i64> {
@@ -228,13 +254,13 @@ impl Store for FileStore {
     fn append(&self, key: &str, value: &[u8]) -> Result<()> {
         let key = user_key(key);
         self.with(|log, file| {
-            let whole = [log.values.get(&key).map_or(&[][..], Vec::as_slice), value].concat();
+            let whole = [log.values.get(&key).unwrap_or_default(), value].concat();
             self.write(log, file, &key, &whole)
         })
     }
 
     fn check(&self, keys: &[&str]) -> Result<bool> {
-        self.with(|log, _| Ok(keys.iter().all(|key| log.values.contains_key(&user_key(key)))))
+        self.with(|log, _| Ok(keys.iter().all(|key| log.values.has(&user_key(key)))))
     }
 
     fn wait(&self, keys: &[&str], timeout: Duration) -> Result<()> {
@@ -242,7 +268,7 @@ impl Store for FileStore {
         while !self.check(keys)? {
             if begin.elapsed() >= timeout {
                 let log = self.log();
-                let missing = keys.iter().filter(|key| !log.values.contains_key(&user_key(key)));
+                let missing = keys.iter().filter(|key| !log.values.has(&user_key(key)));
                 let keys = missing.map(|key| (*key).to_owned()).collect();
                 return Err(Error::StoreTimeout { keys, waited: begin.elapsed() });
             }
@@ -254,7 +280,7 @@ impl Store for FileStore {
     fn delete_key(&self, key: &str) -> Result<bool> {
         let key = user_key(key);
         self.with(|log, file| {
-            let was_there = log.values.contains_key(&key);
+            let was_there = log.values.has(&key);
             self.write(log, file, &[b"-", key.as_slice()].concat(), &[])?;
             Ok(was_there)
         })

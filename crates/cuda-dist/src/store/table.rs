@@ -2,11 +2,15 @@
 //!
 //! Queues are apart from values, and a key may be of both, as in torch: it has a value for who waits where its queue does.
 //!
-//! Invariant: `bytes` is the length of all keys and values together, those of queues too, and never above the limit.
+//! Invariant: `bytes` is the length of all keys and values together, those of queues too, with [`ENTRY_BYTES`] more for
+//! each entry, and what was reserved; it is never above the limit.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::{Error, Result};
+
+/// Bytes that an entry is charged beside its key and value, about as many as the maps need for it.
+pub(crate) const ENTRY_BYTES: usize = 64;
 
 /// Keys and values.
 #[derive(Debug)]
@@ -41,21 +45,51 @@ impl Table {
     }
 
     pub(crate) fn set(&mut self, key: &[u8], value: Vec<u8>) -> Result<()> {
-        let before = self.get(key).map_or(0, |old| key.len() + old.len());
-        self.make_room(self.bytes - before + key.len() + value.len())?;
+        self.bytes = self.bytes_with(key, value.len())?;
         self.values.insert(key.to_vec(), value);
         Ok(())
     }
 
-    /// Counts what will be there, if it may.
-    fn make_room(&mut self, bytes: usize) -> Result<()> {
+    /// Returns the bytes of the table after a key has been set to a value of `length` bytes.
+    ///
+    /// # Errors
+    /// That is above the limit.
+    pub(crate) fn bytes_with(&self, key: &[u8], length: usize) -> Result<usize> {
+        let before = self.get(key).map_or(0, |old| key.len() + old.len() + ENTRY_BYTES);
+        self.check_limit(self.bytes - before + key.len() + length + ENTRY_BYTES)
+    }
+
+    /// Counts bytes that something else takes for the users of the table.
+    ///
+    /// # Errors
+    /// That is above the limit.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
+        self.make_room(self.bytes + bytes)
+    }
+
+    /// Gives back bytes that were reserved.
+    pub(crate) fn release(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn check_limit(&self, bytes: usize) -> Result<usize> {
         if bytes > self.limit {
             return Err(Error::StoreFull(format!(
                 "its keys and values would be {bytes} bytes, the limit is {}",
                 self.limit
             )));
         }
-        self.bytes = bytes;
+        Ok(bytes)
+    }
+
+    /// Counts what will be there, if it may.
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        self.bytes = self.check_limit(bytes)?;
         Ok(())
     }
 
@@ -71,13 +105,7 @@ impl Table {
 
     pub(crate) fn add(&mut self, key: &[u8], amount: i64) -> Result<i64> {
         let problem = |problem: String| Error::Value { key: String::from_utf8_lossy(key).into_owned(), problem };
-        let before = match self.get(key) {
-            None => 0,
-            Some(text) => {
-                number(text).ok_or_else(|| problem("is no number, so nothing can be added to it".to_owned()))?
-            }
-        };
-        let sum = before.checked_add(amount).ok_or_else(|| problem(format!("{before} overflows with {amount}")))?;
+        let sum = sum(self.get(key), amount).map_err(problem)?;
         self.set(key, sum.to_string().into_bytes())?;
         Ok(sum)
     }
@@ -95,8 +123,8 @@ impl Table {
 
     /// Puts a value at the end of a queue.
     pub(crate) fn push(&mut self, key: &[u8], value: Vec<u8>) -> Result<()> {
-        let of_key = if self.queues.contains_key(key) { 0 } else { key.len() };
-        self.make_room(self.bytes + of_key + value.len())?;
+        let of_key = if self.queues.contains_key(key) { 0 } else { key.len() + ENTRY_BYTES };
+        self.make_room(self.bytes + of_key + value.len() + ENTRY_BYTES)?;
         self.queues.entry(key.to_vec()).or_default().push_back(value);
         Ok(())
     }
@@ -105,10 +133,10 @@ impl Table {
     pub(crate) fn pop(&mut self, key: &[u8]) -> Option<(usize, Vec<u8>)> {
         let queue = self.queues.get_mut(key)?;
         let (count, value) = (queue.len(), queue.pop_front()?);
-        self.bytes -= value.len();
+        self.bytes -= value.len() + ENTRY_BYTES;
         if queue.is_empty() {
             self.queues.remove(key);
-            self.bytes -= key.len();
+            self.bytes -= key.len() + ENTRY_BYTES;
         }
         Some((count, value))
     }
@@ -119,9 +147,21 @@ impl Table {
 
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         let Some(value) = self.values.remove(key) else { return false };
-        self.bytes -= key.len() + value.len();
+        self.bytes -= key.len() + value.len() + ENTRY_BYTES;
         true
     }
+}
+
+/// Adds to the number that a value is as a decimal text; no value counts as 0.
+///
+/// # Errors
+/// The value is no number, or the sum overflows, in words that follow the key's name.
+pub(crate) fn sum(value: Option<&[u8]>, amount: i64) -> std::result::Result<i64, String> {
+    let before = match value {
+        None => 0,
+        Some(text) => number(text).ok_or("is no number, so nothing can be added to it")?,
+    };
+    before.checked_add(amount).ok_or_else(|| format!("is {before}, to which {amount} cannot be added in 64 bits"))
 }
 
 /// A decimal text as a number.
@@ -131,11 +171,11 @@ pub(crate) fn number(text: &[u8]) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::Table;
+    use super::{ENTRY_BYTES, Table};
 
     #[test]
     fn numbers_are_added_and_texts_are_not() {
-        let mut table = Table::new(100);
+        let mut table = Table::new(1000);
         assert_eq!((table.add(b"n", 5).unwrap(), table.add(b"n", -7).unwrap()), (5, -2));
         table.set(b"t", b"text".to_vec()).unwrap();
         assert!(table.add(b"t", 1).is_err());
@@ -145,7 +185,7 @@ mod tests {
 
     #[test]
     fn values_are_compared_as_torch_does() {
-        let mut table = Table::new(100);
+        let mut table = Table::new(1000);
         assert_eq!(table.compare_set(b"a", b"y", b"x".to_vec()).unwrap(), (b"y".to_vec(), false));
         assert_eq!(table.compare_set(b"a", b"", b"x".to_vec()).unwrap(), (b"x".to_vec(), true));
         assert_eq!(table.compare_set(b"a", b"z", b"w".to_vec()).unwrap(), (b"x".to_vec(), false));
@@ -153,7 +193,7 @@ mod tests {
 
     #[test]
     fn queues_give_in_order_what_they_got_and_count_towards_the_limit() {
-        let mut table = Table::new(10);
+        let mut table = Table::new(10 + 3 * ENTRY_BYTES);
         table.push(b"q", vec![1; 4]).unwrap();
         table.push(b"q", vec![2; 4]).unwrap();
         assert!(table.push(b"q", vec![3; 2]).is_err() && table.has(b"q"));
@@ -161,15 +201,19 @@ mod tests {
         assert_eq!(table.pop(b"q"), Some((2, vec![1; 4])));
         assert_eq!(table.pop(b"q"), Some((1, vec![2; 4])));
         assert_eq!((table.pop(b"q"), table.queue_len(b"q"), table.has(b"q")), (None, 0, false));
-        table.set(b"k", vec![0; 9]).unwrap();
+        assert_eq!(table.bytes(), 0);
+        table.set(b"k", vec![0; 9 + 2 * ENTRY_BYTES]).unwrap();
+        assert!(table.push(b"", Vec::new()).is_err(), "an entry without bytes counts too");
     }
 
     #[test]
     fn a_full_table_takes_no_more_and_counts_what_goes() {
-        let mut table = Table::new(10);
+        let mut table = Table::new(10 + 2 * ENTRY_BYTES);
         table.set(b"ab", vec![0; 8]).unwrap();
+        table.set(b"", Vec::new()).unwrap();
         assert!(table.append(b"ab", b"x").is_err());
         assert!(table.set(b"c", Vec::new()).is_err());
+        assert!(table.delete(b""));
         table.set(b"ab", vec![0; 2]).unwrap();
         table.set(b"cd", vec![0; 4]).unwrap();
         assert!(table.delete(b"ab") && !table.delete(b"ab"));

@@ -4,7 +4,6 @@
 //! not made for, and a report says how to get text.
 
 use std::ffi::{c_char, c_void};
-use std::fs;
 use std::sync::Arc;
 
 use cuda_sys::CUresult;
@@ -24,6 +23,9 @@ const MACHINE_CODE: [u8; 4] = *b"\x7fELF";
 
 /// How an image that a link made begins. Its length follows, then each text behind its own length.
 const LINKED: [u8; 8] = *b"\x7fPTXSIM\x01";
+
+/// Size limit of an image in a file, in bytes.
+const FILE_MAX: u64 = 1 << 30;
 
 /// Where an image lies.
 #[derive(Clone)]
@@ -55,7 +57,7 @@ impl Image {
 
     /// The image in a file.
     pub(super) fn of_file(path: Ptr<c_char>) -> Answer<Self> {
-        fs::read(path.read_string()?).map(Self::Bytes).map_err(|_| FILE_NOT_FOUND)
+        regular_files::read(path.read_string()?.as_ref(), FILE_MAX).map(Self::Bytes).map_err(|_| FILE_NOT_FOUND)
     }
 
     /// A byte of it; behind the end of a file there is none.

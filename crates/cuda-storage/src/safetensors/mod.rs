@@ -146,7 +146,7 @@ pub struct Loaded {
 /// current stream captures a graph, or there is not enough memory.
 pub fn load_file_with(path: impl AsRef<Path>, device: impl ToDevice, options: &Options) -> Result<Loaded> {
     let (path, device) = (path.as_ref(), device.to_device()?);
-    let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+    let file = regular_files::open(path).map_err(|error| Error::io("open", path, error.into()))?;
     let (header, data) = read_header(path, &file)?;
     if device.kind != DeviceType::Cuda {
         return on_host(path, &file, &header, data);
@@ -293,9 +293,8 @@ fn replace(path: &Path, write: impl FnOnce(&DiskFile) -> Result<()>) -> Result<(
             return Err(failed(io::ErrorKind::PermissionDenied.into()));
         }
     }
-    let beside = beside(&path);
-    let open = File::options().read(true).write(true).create_new(true).open(&beside);
-    let file = DiskFile::cached(&path, open.map_err(failed)?, "files are saved so");
+    let (file, beside) = regular_files::create_beside(&path).map_err(failed)?;
+    let file = DiskFile::cached(&path, file, "files are saved so");
     let whole = write(&file).and_then(|()| file.file().sync_all().map_err(failed));
     let outcome = whole.and_then(|()| fs::rename(&beside, &path).map_err(failed));
     if outcome.is_err() {
@@ -303,16 +302,6 @@ fn replace(path: &Path, write: impl FnOnce(&DiskFile) -> Result<()>) -> Result<(
         let _ = fs::remove_file(&beside);
     }
     outcome
-}
-
-/// A name in the same folder that nobody else uses.
-fn beside(path: &Path) -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}-{count}.unfinished", std::process::id()));
-    path.with_file_name(name)
 }
 
 fn write_out(file: &DiskFile, ordered: &Ordered) -> Result<()> {

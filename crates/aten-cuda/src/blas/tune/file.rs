@@ -13,9 +13,10 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::OpenOptions;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+
+use regular_files::Links;
 
 use crate::base::tune_error::{RejectedResults, TuneError};
 
@@ -157,19 +158,14 @@ pub(crate) fn read(path: &Path) -> Result<Option<Contents>, TuneError> {
 /// # Errors
 /// The file cannot be read, or is too large.
 pub(crate) fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, TuneError> {
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed("read", path, &error)),
-    };
-    let mut bytes = Vec::new();
-    // One byte more than is allowed, so that a file that grows while it is read is found, too.
-    file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed("read", path, &error))?;
-    let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    if size > FILE_MAX {
-        return Err(rejected(path, RejectedResults::TooLarge { bytes: size, limit: FILE_MAX }));
+    match regular_files::read(path, FILE_MAX) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(regular_files::Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(regular_files::Error::TooLarge { bytes, limit }) => {
+            Err(rejected(path, RejectedResults::TooLarge { bytes, limit }))
+        }
+        Err(error) => Err(failed("read", path, &error.into())),
     }
-    Ok(Some(bytes))
 }
 
 pub(crate) fn rejected(path: &Path, cause: RejectedResults) -> TuneError {
@@ -183,7 +179,7 @@ pub(crate) fn rejected(path: &Path, cause: RejectedResults) -> TuneError {
 /// The file cannot be written.
 pub(crate) fn append(path: &Path, validators: &Validators, line: &dyn fmt::Display) -> Result<(), TuneError> {
     let write = || {
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let mut file = regular_files::append_or_create(path, Links::Follow)?;
         let length = file.seek(SeekFrom::End(0))?;
         let mut text = String::new();
         if length == 0 {
@@ -200,7 +196,7 @@ pub(crate) fn append(path: &Path, validators: &Validators, line: &dyn fmt::Displ
         // One call, so that processes that share the file do not write into each other's lines.
         file.write_all(text.as_bytes())
     };
-    write().map_err(|error| failed("write", path, &error))
+    write().map_err(|error: io::Error| failed("write", path, &error))
 }
 
 /// Replaces the file by these validators and rows. Another process sees the old file or the new one.
@@ -210,14 +206,8 @@ pub(crate) fn append(path: &Path, validators: &Validators, line: &dyn fmt::Displ
 pub(crate) fn write(path: &Path, validators: &Validators, rows: &[Row]) -> Result<(), TuneError> {
     let mut text = header(validators);
     rows.iter().for_each(|row| text.push_str(&format!("{row}\n")));
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
-    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
-    written.map_err(|error| {
-        // What was begun is of no use; where it cannot be removed either, the first error is the one that tells.
-        let _ = std::fs::remove_file(&beside);
-        failed("write", path, &error)
-    })
+    let written = regular_files::replace(path, |file| file.write_all(text.as_bytes()));
+    written.map_err(|error| failed("write", path, &error.into()))
 }
 
 /// Puts a file that is refused aside, so that a new one can begin: its name with `.old` behind it.
@@ -241,7 +231,7 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|character| if character == ',' || character.is_control() { ' ' } else { character }).collect()
 }
 
-pub(crate) fn failed(action: &'static str, path: &Path, error: &std::io::Error) -> TuneError {
+pub(crate) fn failed(action: &'static str, path: &Path, error: &io::Error) -> TuneError {
     TuneError::File { action, path: path.display().to_string(), cause: error.to_string() }
 }
 
@@ -391,6 +381,32 @@ mod tests {
         let aside = put_aside(&path).unwrap();
         assert_eq!(read(&path).unwrap(), None);
         std::fs::remove_file(aside).unwrap();
+    }
+
+    #[test]
+    fn special_files_and_planted_links_are_refused() {
+        let folder = std::env::temp_dir().join(format!("tune-special-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (fifo, huge, path) = (folder.join("fifo"), folder.join("huge"), folder.join("results.csv"));
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        std::fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+        for (path, says) in [(fifo.as_path(), "a FIFO"), (Path::new("/dev/zero"), "a character device")] {
+            let read = read_bytes(path).unwrap_err();
+            let appended = append(path, &torch_validators(), &"line").unwrap_err();
+            assert!(read.to_string().contains(says) && appended.to_string().contains(says), "{read}, {appended}");
+        }
+        let error = read_bytes(&huge).unwrap_err();
+        assert!(
+            matches!(error, TuneError::Rejected { cause: RejectedResults::TooLarge { bytes, .. }, .. } if bytes == 1 << 40)
+        );
+        // The name that once was predictable leads to another file.
+        let planted = folder.join(format!("results.csv.{}.new", std::process::id()));
+        let target = folder.join("target");
+        std::fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, &planted).unwrap();
+        write(&path, &torch_validators(), &[row("Default", 0.01)]).unwrap();
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     proptest! {

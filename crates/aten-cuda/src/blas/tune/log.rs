@@ -7,7 +7,8 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
 
 use c10_core::locks::Mutex;
 
@@ -38,7 +39,7 @@ impl Log {
             "out" => Place::Output,
             // A file that is never written to is not made, either.
             _ if level < 1 => Place::Errors,
-            path => Place::File(File::create(path).ok().map(Mutex::new)),
+            path => Place::File(create(path.as_ref()).ok().map(Mutex::new)),
         };
         Self { level, place }
     }
@@ -56,16 +57,22 @@ impl Log {
         let line = format!("{text}\n");
         // Whoever has closed the place does not want to know.
         let _ = match &self.place {
-            Place::Errors => std::io::stderr().write_all(line.as_bytes()),
-            Place::Output => std::io::stdout().write_all(line.as_bytes()),
+            Place::Errors => io::stderr().write_all(line.as_bytes()),
+            Place::Output => io::stdout().write_all(line.as_bytes()),
             Place::File(Some(file)) => super::locked(file).write_all(line.as_bytes()),
             Place::File(None) => Ok(()),
         };
     }
 }
 
+/// Creates the file of messages, or opens a device or a FIFO that another process reads.
+fn create(path: &Path) -> io::Result<File> {
+    let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if is_special { regular_files::open_sink(path) } else { File::create(path) }
+}
+
 /// Warns the person who runs the program.
 pub(super) fn warn(text: fmt::Arguments<'_>) {
     // A program that closed its error output does not want warnings.
-    let _ = std::io::stderr().write_all(format!("Warning: {text}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("Warning: {text}\n").as_bytes());
 }

@@ -1,6 +1,9 @@
 //! The end that uses the values: one connection, one request at a time.
 //!
-//! Invariant: a connection on which an exchange was broken off is not used again.
+//! Invariants:
+//! - A connection on which an exchange was broken off is not used again.
+//! - A store is called lost only if it cannot be reached anew. One that closes a connection and can be has refused a
+//!   request; the new connection takes the place of the old one.
 
 use std::io::{self, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
@@ -11,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::engine::Limits;
 use super::wire::{ADMITTED, MAGIC, NOT_READY, READY, Reader, Refusal, Request, STOP_WAITING, WAIT_CANCELED};
 use crate::error::{Error, Result};
+use crate::store::table::sum;
 use crate::store::{Store, wait_for_queue};
 
 /// What torch puts before each key.
@@ -18,6 +22,9 @@ const KEY_PREFIX: &str = "/";
 
 /// The time in which an answer comes that waits for nobody.
 const ANSWER: Duration = Duration::from_secs(60);
+
+/// The time in which a store that has closed a connection is reached anew, if it still serves.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// How a [`TcpStore`] is connected.
 ///
@@ -135,25 +142,12 @@ impl TcpStore {
         })
     }
 
-    /// Says the magic number and the token, and sees that the other side answers as a store does.
+    /// Sees that the other side answers as a store does.
     fn introduce(&self) -> Result<()> {
-        let nonce = std::process::id();
-        let mut hello = Request::Validate(MAGIC).to_bytes();
-        if let Some(token) = &self.options.token {
-            hello.extend(Request::Token(token.as_bytes().to_vec()).to_bytes());
-        }
-        let mut guard = self.lock();
-        let outcome = guard.as_mut().map_or(Ok(true), |stream| {
-            stream.set_read_timeout(Some(self.options.timeout.clamp(Duration::from_millis(1), ANSWER)))?;
-            stream.write_all(&hello)?;
-            let limits = Limits::default();
-            if self.options.token.is_some() && Reader::of_answer(stream, &limits).raw()? != [ADMITTED] {
-                return Ok(false);
-            }
-            stream.write_all(&Request::Ping(nonce).to_bytes())?;
-            Ok(Reader::of_answer(stream, &limits).raw()? == nonce.to_le_bytes())
-        });
-        let problem = match outcome {
+        let time = self.options.timeout.clamp(Duration::from_millis(1), ANSWER);
+        let greeted =
+            self.lock().as_mut().map_or(Ok(true), |stream| greet(stream, self.options.token.as_deref(), time));
+        let problem = match greeted {
             Ok(true) => return Ok(()),
             Ok(false) => "it answers something else".to_owned(),
             Err(Refusal::Garbage(problem)) => problem,
@@ -202,10 +196,55 @@ impl TcpStore {
         let _ = stream.shutdown(Shutdown::Both);
         **guard = None;
         Err(match refusal {
+            Refusal::Io(cause) if is_closed(&cause) => match self.reach_anew() {
+                Some(stream) => {
+                    **guard = Some(stream);
+                    Error::StoreRefused { store: self.address.clone(), verb }
+                }
+                None => lost(cause),
+            },
             Refusal::Io(cause) => lost(cause),
             Refusal::Garbage(problem) => Error::Protocol { peer: self.address.clone(), problem },
         })
     }
+
+    /// Returns a new connection, if the store still serves.
+    fn reach_anew(&self) -> Option<TcpStream> {
+        let mut stream = reach(&self.address, AGAIN).ok()?;
+        let serves = greet(&mut stream, self.options.token.as_deref(), AGAIN).unwrap_or(false);
+        serves.then_some(stream)
+    }
+
+    /// Returns why a value cannot be added to, if that is why the store refused to.
+    fn refused_sum(&self, key: &str, amount: i64) -> Result<Option<String>> {
+        if !self.check(&[key])? {
+            return Ok(None);
+        }
+        let value = self.exchange("read", &Request::Get(full_key(key)), |answer| answer.value())?;
+        Ok(sum(Some(&value), amount).err())
+    }
+}
+
+/// Says the magic number and the token; whether the other side answers as a store does.
+fn greet(stream: &mut TcpStream, token: Option<&str>, time: Duration) -> Answer<bool> {
+    let (nonce, limits) = (std::process::id(), Limits::default());
+    let mut hello = Request::Validate(MAGIC).to_bytes();
+    if let Some(token) = token {
+        hello.extend(Request::Token(token.as_bytes().to_vec()).to_bytes());
+    }
+    stream.set_read_timeout(Some(time))?;
+    stream.write_all(&hello)?;
+    if token.is_some() && Reader::of_answer(stream, &limits).raw()? != [ADMITTED] {
+        return Ok(false);
+    }
+    stream.write_all(&Request::Ping(nonce).to_bytes())?;
+    Ok(Reader::of_answer(stream, &limits).raw()? == nonce.to_le_bytes())
+}
+
+/// Whether an error says that the other side has closed the connection.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
 
 type Answer<T> = std::result::Result<T, Refusal>;
@@ -282,7 +321,15 @@ impl Store for TcpStore {
     }
 
     fn add(&self, key: &str, amount: i64) -> Result<i64> {
-        self.exchange("added to", &Request::Add(full_key(key), amount), |answer| Ok(i64::from_le_bytes(answer.raw()?)))
+        let add = Request::Add(full_key(key), amount);
+        let outcome = self.exchange("added to", &add, |answer| Ok(i64::from_le_bytes(answer.raw()?)));
+        if matches!(outcome, Err(Error::StoreRefused { .. }))
+            && let Some(problem) = self.refused_sum(key, amount)?
+        {
+            // The protocol has no answer for this: servers, torch's too, close the connection.
+            return Err(Error::Value { key: key.to_owned(), problem });
+        }
+        outcome
     }
 
     fn append(&self, key: &str, value: &[u8]) -> Result<()> {

@@ -1,11 +1,15 @@
 //! What requests do to the values, and who is told: the server without input or output.
 //!
-//! Invariant: a client that waits is told once, with the last of its keys; one that has gone is told nothing.
+//! Invariants:
+//! - A client that waits is told once, with the last of its keys; one that has gone is told nothing.
+//! - Keys that clients wait for are counted against the store's limit, and against one for each client.
+//! - Clients that have not proved themselves take no place of those that have, and are few.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::wire::{ADMITTED, MAGIC, NOT_READY, READY, Refusal, Request, STOP_WAITING, WAIT_CANCELED, Writer};
-use crate::store::table::Table;
+use crate::store::table::{ENTRY_BYTES, Table};
 
 /// What a server takes from its clients. The values are those of `Default`.
 ///
@@ -23,11 +27,17 @@ pub struct Limits {
     pub keys: usize,
     /// Bytes of the keys and values of one request or one answer together: 64 MiB.
     pub request_bytes: usize,
-    /// Bytes of all keys and values: 256 MiB.
+    /// Bytes of all keys and values and of the keys that clients wait for, with 64 more for each of them: 256 MiB.
     pub store_bytes: usize,
-    /// Clients at a time: 4096. A rank has three connections for each group, and a fourth
-    /// where it sends messages by the store.
+    /// Bytes of the keys that one client waits for, with 64 more for each of them: 32 MiB.
+    pub waiting_bytes: usize,
+    /// Clients at a time: 4096, or fewer where the process may not open that many files. A quarter of those
+    /// (`RLIMIT_NOFILE`, at least 64 and at most 1024) is left to the rest of the process. A rank has three connections
+    /// for each group, and a fourth where it sends messages by the store.
     pub connections: usize,
+    /// Connections at a time that have not sent the protocol's first request, and the token if there is one: 64. One
+    /// more ends the oldest of them.
+    pub strangers: usize,
     /// Seconds from the beginning of a connection until it has proved that it speaks the protocol, and from the first byte
     /// of a request to the last: 10.
     pub seconds: u64,
@@ -41,7 +51,9 @@ impl Default for Limits {
             keys: 128 << 10,
             request_bytes: 64 << 20,
             store_bytes: 256 << 20,
+            waiting_bytes: 32 << 20,
             connections: 4096,
+            strangers: 64,
             seconds: 10,
         }
     }
@@ -65,10 +77,20 @@ pub(super) struct Engine {
     limits: Limits,
     token: Option<Vec<u8>>,
     clients: BTreeMap<ClientId, Stage>,
-    /// Which keys a waiting client still lacks.
-    awaited: BTreeMap<ClientId, BTreeSet<Vec<u8>>>,
-    /// Who waits for a key.
-    waiting: BTreeMap<Vec<u8>, BTreeSet<ClientId>>,
+    /// Clients that are not admitted yet. Their numbers rise, so that the first is the oldest.
+    strangers: BTreeSet<ClientId>,
+    /// Keys that a waiting client still lacks.
+    awaited: BTreeMap<ClientId, BTreeSet<Key>>,
+    /// Clients that wait for a key.
+    waiting: BTreeMap<Key, BTreeSet<ClientId>>,
+}
+
+/// A key that clients wait for.
+type Key = Arc<[u8]>;
+
+/// Returns the bytes that a client which waits for a key is charged.
+fn cost(key: &[u8]) -> usize {
+    key.len() + ENTRY_BYTES
 }
 
 /// What is to be sent to whom, in this order.
@@ -81,23 +103,26 @@ impl Engine {
             limits,
             token: token.map(|token| token.as_bytes().to_vec()),
             clients: BTreeMap::new(),
+            strangers: BTreeSet::new(),
             awaited: BTreeMap::new(),
             waiting: BTreeMap::new(),
         }
     }
 
-    /// A connection begins. False where there are as many as there may be.
-    pub(super) fn admit(&mut self, client: ClientId) -> bool {
-        if self.clients.len() >= self.limits.connections {
-            return false;
-        }
+    /// Begins a connection, whose number is above all before it. Returns the stranger that has to leave for it, if any.
+    pub(super) fn begin(&mut self, client: ClientId) -> Option<ClientId> {
+        let has_room = self.strangers.len() < self.limits.strangers.max(1);
+        let oldest = if has_room { None } else { self.strangers.first().copied() };
+        oldest.into_iter().for_each(|oldest| self.leave(oldest));
         self.clients.insert(client, Stage::Unknown);
-        true
+        self.strangers.insert(client);
+        oldest
     }
 
     /// A connection has ended.
     pub(super) fn leave(&mut self, client: ClientId) {
         self.clients.remove(&client);
+        self.strangers.remove(&client);
         self.stop_waiting(client);
     }
 
@@ -120,9 +145,23 @@ impl Engine {
         if *request != Request::Validate(MAGIC) {
             return Err(Refusal::Garbage("the first request is not that of a store's client".to_owned()));
         }
-        let stage = if self.token.is_some() { Stage::SpeaksProtocol } else { Stage::Admitted };
-        self.clients.insert(client, stage);
+        if self.token.is_some() {
+            self.clients.insert(client, Stage::SpeaksProtocol);
+        } else {
+            self.admit(client)?;
+        }
         Ok(Vec::new())
+    }
+
+    /// Lets a client that has proved itself use the store.
+    fn admit(&mut self, client: ClientId) -> Result<(), Refusal> {
+        let admitted = self.clients.len() - self.strangers.len();
+        if admitted >= self.limits.connections {
+            return Err(Refusal::Garbage(format!("there are {admitted} clients already, which is the limit")));
+        }
+        self.strangers.remove(&client);
+        self.clients.insert(client, Stage::Admitted);
+        Ok(())
     }
 
     fn check_token(&mut self, client: ClientId, request: &Request) -> Result<Answers, Refusal> {
@@ -133,7 +172,7 @@ impl Engine {
         if wanted.len() != given.len() || differences != 0 {
             return Err(Refusal::Garbage("the token is missing or not the right one".to_owned()));
         }
-        self.clients.insert(client, Stage::Admitted);
+        self.admit(client)?;
         Ok(vec![(client, vec![ADMITTED])])
     }
 
@@ -155,7 +194,7 @@ impl Engine {
                 let sum = table.add(&key, amount).map_err(full)?;
                 (Some(sum.to_le_bytes().to_vec()), vec![key])
             }
-            Request::Wait(keys) => (self.wait(client, keys), Vec::new()),
+            Request::Wait(keys) => (self.wait(client, keys)?, Vec::new()),
             Request::CancelWait => {
                 self.stop_waiting(client);
                 (Some(vec![WAIT_CANCELED]), Vec::new())
@@ -241,21 +280,27 @@ impl Engine {
     }
 
     /// The answer where all is there, and otherwise none until it is.
-    fn wait(&mut self, client: ClientId, keys: Vec<Vec<u8>>) -> Option<Vec<u8>> {
+    fn wait(&mut self, client: ClientId, keys: Vec<Vec<u8>>) -> Result<Option<Vec<u8>>, Refusal> {
         self.stop_waiting(client);
-        let missing: BTreeSet<Vec<u8>> = keys.into_iter().filter(|key| !self.table.has(key)).collect();
+        let missing: BTreeSet<Key> = keys.into_iter().filter(|key| !self.table.has(key)).map(Key::from).collect();
         if missing.is_empty() {
-            return Some(vec![STOP_WAITING]);
+            return Ok(Some(vec![STOP_WAITING]));
         }
+        let (bytes, limit) = (missing.iter().map(|key| cost(key)).sum(), self.limits.waiting_bytes);
+        if bytes > limit {
+            return Err(Refusal::Garbage(format!("a client waits for keys of {bytes} bytes, the limit is {limit}")));
+        }
+        self.table.reserve(bytes).map_err(|error| Refusal::Garbage(error.to_string()))?;
         for key in &missing {
-            self.waiting.entry(key.clone()).or_default().insert(client);
+            self.waiting.entry(Arc::clone(key)).or_default().insert(client);
         }
         self.awaited.insert(client, missing);
-        None
+        Ok(None)
     }
 
     fn stop_waiting(&mut self, client: ClientId) {
         for key in self.awaited.remove(&client).unwrap_or_default() {
+            self.table.release(cost(&key));
             if let Some(clients) = self.waiting.get_mut(&key) {
                 clients.remove(&client);
                 if clients.is_empty() {
@@ -271,7 +316,11 @@ impl Engine {
         let mut first = None;
         for client in self.waiting.get(key).into_iter().flatten() {
             match self.awaited.get_mut(client) {
-                Some(missing) if missing.len() > 1 => drop(missing.remove(key)),
+                Some(missing) if missing.len() > 1 => {
+                    if missing.remove(key) {
+                        self.table.release(cost(key));
+                    }
+                }
                 Some(_) => first = first.or(Some(*client)),
                 None => {}
             }
@@ -291,7 +340,9 @@ impl Engine {
     fn tell_waiting(&mut self, key: &[u8], answers: &mut Answers) {
         for client in self.waiting.remove(key).unwrap_or_default() {
             let Some(missing) = self.awaited.get_mut(&client) else { continue };
-            missing.remove(key);
+            if missing.remove(key) {
+                self.table.release(cost(key));
+            }
             if missing.is_empty() {
                 self.awaited.remove(&client);
                 answers.push((client, vec![STOP_WAITING]));
@@ -304,9 +355,7 @@ impl Engine {
 pub(super) fn serve_bytes(mut bytes: &[u8], token: Option<&str>, limits: Limits) -> (usize, Vec<u8>) {
     let mut engine = Engine::new(token, limits);
     let (mut count, mut answered) = (0, Vec::new());
-    if !engine.admit(0) {
-        return (0, answered);
-    }
+    engine.begin(0);
     while let Ok(request) = Request::read(&mut bytes, &limits) {
         let Ok(answers) = engine.apply(0, request) else { break };
         count += 1;
@@ -317,13 +366,13 @@ pub(super) fn serve_bytes(mut bytes: &[u8], token: Option<&str>, limits: Limits)
 
 #[cfg(test)]
 mod tests {
-    use super::{Engine, Limits, Request, serve_bytes};
-    use crate::store::tcp::wire::{MAGIC, STOP_WAITING, WAIT_CANCELED};
+    use super::{ENTRY_BYTES, Engine, Limits, Request, serve_bytes};
+    use crate::store::tcp::wire::{ADMITTED, MAGIC, STOP_WAITING, WAIT_CANCELED};
 
     fn engine() -> Engine {
         let mut engine = Engine::new(None, Limits::default());
         for client in 0..3 {
-            assert!(engine.admit(client));
+            assert_eq!(engine.begin(client), None);
             engine.apply(client, Request::Validate(MAGIC)).unwrap();
         }
         engine
@@ -396,7 +445,6 @@ mod tests {
         assert_eq!(serve_bytes(&request(std::slice::from_ref(&ping)), None, limits).0, 0);
         let validate = Request::Validate(MAGIC);
         assert_eq!(serve_bytes(&request(&[validate.clone(), ping.clone()]), Some("secret"), limits).0, 1);
-        let token = |text: &str| Request::Token(text.as_bytes().to_vec());
         assert_eq!(
             serve_bytes(&request(&[validate.clone(), token("secret"), ping.clone()]), Some("secret"), limits).0,
             3
@@ -407,6 +455,74 @@ mod tests {
                 1
             );
         }
+    }
+
+    fn token(text: &str) -> Request {
+        Request::Token(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn strangers_push_each_other_out_and_no_client() {
+        let limits = Limits { connections: 2, strangers: 3, ..Limits::default() };
+        let mut engine = Engine::new(Some("secret"), limits);
+        let enter = |engine: &mut Engine, client| {
+            assert!(engine.apply(client, Request::Validate(MAGIC)).unwrap().is_empty());
+            engine.apply(client, token("secret"))
+        };
+        engine.begin(0);
+        assert_eq!(enter(&mut engine, 0).unwrap(), [(0, vec![ADMITTED])]);
+        // The magic number alone makes no client of one that has no token.
+        let gone: Vec<Option<u64>> = (1..600)
+            .map(|stranger| {
+                let gone = engine.begin(stranger);
+                assert!(engine.apply(stranger, Request::Validate(MAGIC)).unwrap().is_empty());
+                gone
+            })
+            .collect();
+        assert_eq!(gone[..5], [None, None, None, Some(1), Some(2)]);
+        assert_eq!(engine.clients.len(), 4);
+        assert!(engine.is_admitted(0) && engine.apply(1, Request::Ping(1)).is_err());
+        assert_eq!(engine.begin(600), Some(597));
+        assert_eq!(enter(&mut engine, 600).unwrap(), [(600, vec![ADMITTED])]);
+        // All places are taken, until a client leaves.
+        engine.begin(601);
+        assert!(enter(&mut engine, 601).is_err());
+        engine.leave(601);
+        engine.leave(0);
+        engine.begin(602);
+        assert_eq!(enter(&mut engine, 602).unwrap(), [(602, vec![ADMITTED])]);
+    }
+
+    #[test]
+    fn keys_that_are_waited_for_are_counted_and_given_back() {
+        let limits = Limits { store_bytes: 1000, waiting_bytes: 3 * (ENTRY_BYTES + 4), ..Limits::default() };
+        let mut engine = Engine::new(None, limits);
+        for client in 0..9 {
+            engine.begin(client);
+            engine.apply(client, Request::Validate(MAGIC)).unwrap();
+        }
+        let wait = |engine: &mut Engine, client: u64, count: u64| {
+            let keys = (0..count).map(|key| format!("{client}{key:03}").into_bytes()).collect();
+            engine.apply(client, Request::Wait(keys))
+        };
+        assert!(wait(&mut engine, 0, 4).is_err(), "more than a client may wait for");
+        // Three each: the fifth is above the store's limit.
+        (0..4).for_each(|client| assert!(wait(&mut engine, client, 3).unwrap().is_empty()));
+        assert!(wait(&mut engine, 5, 3).is_err());
+        assert!(engine.apply(6, Request::Set(vec![0; 4], vec![0; 200])).is_err(), "values share the limit");
+        // Waiting anew replaces what was waited for; leaving, giving up and being told give it back.
+        (0..50).for_each(|_| assert!(wait(&mut engine, 0, 3).unwrap().is_empty()));
+        engine.leave(1);
+        engine.apply(2, Request::CancelWait).unwrap();
+        assert!(engine.apply(6, Request::Set(b"0000".to_vec(), Vec::new())).unwrap().is_empty());
+        assert!(engine.apply(6, Request::QueuePush(b"0001".to_vec(), Vec::new())).unwrap().is_empty());
+        assert_eq!(engine.apply(6, Request::Append(b"0002".to_vec(), Vec::new())).unwrap().len(), 1);
+        engine.leave(3);
+        assert!(engine.waiting.is_empty() && engine.awaited.is_empty());
+        assert!(engine.apply(7, Request::Delete(b"0000".to_vec())).is_ok());
+        assert!(engine.apply(7, Request::Delete(b"0002".to_vec())).is_ok());
+        engine.apply(7, Request::QueuePop(b"0001".to_vec())).unwrap();
+        assert_eq!(engine.table.bytes(), 0);
     }
 
     #[test]

@@ -1,20 +1,23 @@
-//! The end that holds the values: a thread that takes connections, and one for each of them.
+//! The end that holds the values: one thread that serves all connections.
 //!
 //! Invariants:
-//! - What is to be sent to a client is decided in the order of the requests and sent in that order: it goes to the client's
-//!   queue while the engine is locked, and to the network without the lock.
+//! - A connection has one descriptor and no thread. A quarter of the files that the process may open is left to its
+//!   other parts.
+//! - Answers to a client are sent in the order in which they were decided.
+//! - A client that does not take its answers gives no more requests, and is sent away when it takes none for a while.
 //! - Dropping a server ends every connection and waits for no client.
 
-use std::collections::BTreeMap;
-use std::io::{self, BufRead as _, BufReader, Read, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
-use super::engine::{Answers, ClientId, Engine, Limits};
-use super::wire::{Refusal, Request};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Resource, getrlimit};
+
+use super::engine::{Engine, Limits};
+use super::service::Service;
 use crate::error::{Error, Result};
 
 /// How a server is made.
@@ -69,31 +72,13 @@ impl std::fmt::Debug for TcpServerOptions {
 #[derive(Debug)]
 pub struct TcpStoreServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
-    accepting: Option<thread::JoinHandle<()>>,
+    /// Written to when the server is dropped.
+    closing: Arc<OwnedFd>,
+    serving: Option<thread::JoinHandle<()>>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    engine: Mutex<Engine>,
-    peers: Mutex<BTreeMap<ClientId, Arc<Peer>>>,
-    limits: Limits,
-    is_closing: AtomicBool,
-}
-
-/// The way back to a client.
-#[derive(Debug)]
-struct Peer {
-    stream: TcpStream,
-    /// What is decided and not sent yet.
-    queue: Mutex<Vec<u8>>,
-    /// Held by the thread that sends.
-    sending: Mutex<()>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// Connections that the system queues until the server takes them. The system's own limit may be lower.
+const BACKLOG: i32 = 4096;
 
 impl TcpStoreServer {
     /// A server without a token that listens at an address; port 0 takes one that is free.
@@ -107,7 +92,7 @@ impl TcpStoreServer {
     /// A server as the options say.
     ///
     /// # Errors
-    /// Another program listens there, or the address is not one of this host.
+    /// Another program listens there, the address is not one of this host, or the process may not open enough files.
     pub fn with(options: &TcpServerOptions) -> Result<Self> {
         let refused = |cause: io::Error| {
             if cause.kind() == io::ErrorKind::AddrInUse {
@@ -116,19 +101,16 @@ impl TcpStoreServer {
             Error::Listen { address: options.bind.to_string(), cause: Arc::new(cause), hint: "" }
         };
         let listener = TcpListener::bind(options.bind).map_err(refused)?;
+        // The standard library queues 128, fewer than the ranks that may come at once.
+        rustix::net::listen(&listener, BACKLOG).map_err(|cause| refused(cause.into()))?;
         let address = listener.local_addr().map_err(refused)?;
-        let shared = Arc::new(Shared {
-            engine: Mutex::new(Engine::new(options.token.as_deref(), options.limits)),
-            peers: Mutex::new(BTreeMap::new()),
-            limits: options.limits,
-            is_closing: AtomicBool::new(false),
-        });
-        let of_thread = Arc::clone(&shared);
-        let accepting = thread::Builder::new()
-            .name("store-accept".to_owned())
-            .spawn(move || accept(&listener, &of_thread))
-            .map_err(refused)?;
-        Ok(Self { address, shared, accepting: Some(accepting) })
+        let limits = within_open_files(options.limits, getrlimit(Resource::Nofile).current);
+        let closing = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let closing = Arc::new(closing.map_err(|cause| refused(cause.into()))?);
+        let engine = Engine::new(options.token.as_deref(), limits);
+        let service = Service::new(listener, Arc::clone(&closing), engine, limits).map_err(refused)?;
+        let serving = thread::Builder::new().name("store".to_owned()).spawn(move || service.run()).map_err(refused)?;
+        Ok(Self { address, closing, serving: Some(serving) })
     }
 
     /// Where it listens.
@@ -140,157 +122,41 @@ impl TcpStoreServer {
 
 impl Drop for TcpStoreServer {
     fn drop(&mut self) {
-        self.shared.is_closing.store(true, Ordering::Release);
-        // A connection to itself wakes the thread that takes connections.
-        let ip = match self.address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-            IpAddr::V4(_) | IpAddr::V6(_) => self.address.ip(),
+        let woken = rustix::io::write(&self.closing, &1_u64.to_ne_bytes());
+        if let (Ok(_), Some(serving)) = (woken, self.serving.take()) {
+            let _ = serving.join();
+        }
+    }
+}
+
+/// Lowers the limits of connections to those that a process may open, less a reserve for its other files.
+fn within_open_files(limits: Limits, open_files: Option<u64>) -> Limits {
+    let open_files = open_files.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
+    let reserve = (open_files / 4).clamp(64, 1024);
+    let room = open_files.saturating_sub(reserve);
+    let strangers = limits.strangers.min(room / 8).max(1);
+    let connections = limits.connections.min(room.saturating_sub(strangers)).max(1);
+    Limits { connections, strangers, ..limits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Limits, within_open_files};
+
+    #[test]
+    fn open_files_bound_the_connections() {
+        let bounded = |open_files| {
+            let limits = within_open_files(Limits::default(), open_files);
+            (limits.connections, limits.strangers)
         };
-        let woken = TcpStream::connect_timeout(&SocketAddr::new(ip, self.address.port()), Duration::from_secs(1));
-        lock(&self.shared.peers).values().for_each(|peer| peer.close());
-        if let (Ok(_), Some(accepting)) = (woken, self.accepting.take()) {
-            let _ = accepting.join();
-        }
-    }
-}
-
-/// Takes connections until the server closes.
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    for client in 0.. {
-        let accepted = listener.accept();
-        if shared.is_closing.load(Ordering::Acquire) {
-            return;
-        }
-        match accepted {
-            Ok((stream, from)) => {
-                if let Err(error) = begin(client, stream, shared) {
-                    tracing::warn!(%from, %error, "a connection to the store is refused");
-                }
-            }
-            // No file descriptor is free, for example: others may leave.
-            Err(_) => thread::sleep(Duration::from_millis(20)),
-        }
-    }
-}
-
-/// Begins to serve a connection by a thread of its own.
-fn begin(client: ClientId, stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
-    if !lock(&shared.engine).admit(client) {
-        return Err(io::Error::other(format!("there are {} already", shared.limits.connections)));
-    }
-    let outcome = (|| {
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(Duration::from_secs(shared.limits.seconds.max(1))))?;
-        let peer = Peer { stream: stream.try_clone()?, queue: Mutex::default(), sending: Mutex::default() };
-        lock(&shared.peers).insert(client, Arc::new(peer));
-        let of_thread = Arc::clone(shared);
-        let serve = move || serve(client, &stream, &of_thread);
-        thread::Builder::new().name("store-client".to_owned()).stack_size(256 << 10).spawn(serve)
-    })();
-    if outcome.is_err() {
-        end(client, shared);
-    }
-    outcome.map(drop)
-}
-
-fn end(client: ClientId, shared: &Shared) {
-    lock(&shared.engine).leave(client);
-    if let Some(peer) = lock(&shared.peers).remove(&client) {
-        peer.close();
-    }
-}
-
-/// Serves a connection until it ends or sends what is no request.
-fn serve(client: ClientId, stream: &TcpStream, shared: &Shared) {
-    let begin = Instant::now();
-    let refusal = serve_requests(client, stream, shared, begin);
-    end(client, shared);
-    match refusal {
-        Refusal::Garbage(problem) => {
-            let from = stream.peer_addr().map_or_else(|_| "a client".to_owned(), |from| from.to_string());
-            tracing::warn!(from, problem, "a connection to the store is closed");
-        }
-        Refusal::Io(error) => tracing::debug!(%error, "a connection to the store ended"),
-    }
-}
-
-fn serve_requests(client: ClientId, stream: &TcpStream, shared: &Shared, begin: Instant) -> Refusal {
-    let time = Duration::from_secs(shared.limits.seconds);
-    let mut reader = BufReader::new(Timed { stream, until: Some(begin + time) });
-    let mut is_admitted = false;
-    loop {
-        if is_admitted {
-            // An idle client may be idle for as long as it likes; one that has begun a request finishes it.
-            reader.get_mut().until = None;
-            match reader.fill_buf() {
-                Ok([]) => return Refusal::Io(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => reader.get_mut().until = Some(Instant::now() + time),
-                Err(error) => return Refusal::Io(error),
-            }
-        }
-        let request = match Request::read(&mut reader, &shared.limits) {
-            Ok(request) => request,
-            Err(refusal) => return refusal,
-        };
-        let outcome = {
-            let mut engine = lock(&shared.engine);
-            let outcome = engine.apply(client, request).map(|answers| shared.enqueue(answers));
-            is_admitted = engine.is_admitted(client);
-            outcome
-        };
-        match outcome {
-            Ok(peers) => peers.iter().for_each(|peer| peer.send()),
-            Err(refusal) => return refusal,
-        }
-    }
-}
-
-impl Shared {
-    /// Puts answers into the queues of those they are for. The engine is locked meanwhile.
-    fn enqueue(&self, answers: Answers) -> Vec<Arc<Peer>> {
-        let peers = lock(&self.peers);
-        let enqueue = |(client, answer): (ClientId, Vec<u8>)| {
-            let peer = peers.get(&client)?;
-            lock(&peer.queue).extend(answer);
-            Some(Arc::clone(peer))
-        };
-        answers.into_iter().filter_map(enqueue).collect()
-    }
-}
-
-impl Peer {
-    /// Sends what is in the queue, unless another thread does. That one looks again when it has finished, so that nothing
-    /// stays.
-    fn send(&self) {
-        while !lock(&self.queue).is_empty() {
-            let Ok(_sending) = self.sending.try_lock() else { return };
-            let bytes = std::mem::take(&mut *lock(&self.queue));
-            if (&self.stream).write_all(&bytes).is_err() {
-                self.close();
-                return;
-            }
-        }
-    }
-
-    fn close(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
-    }
-}
-
-/// A connection that is read until some moment.
-struct Timed<'a> {
-    stream: &'a TcpStream,
-    until: Option<Instant>,
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
-        if left == Some(Duration::ZERO) {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(left)?;
-        self.stream.read(bytes)
+        assert_eq!(bounded(None), (4096, 64));
+        assert_eq!(bounded(Some(1 << 20)), (4096, 64));
+        // A thousand ranks with three connections each.
+        assert_eq!(bounded(Some(4096)), (3008, 64));
+        assert_eq!(bounded(Some(1024)), (704, 64));
+        assert_eq!(bounded(Some(256)), (168, 24));
+        assert_eq!(bounded(Some(20)), (1, 1));
+        let few = within_open_files(Limits { connections: 3, ..Limits::default() }, Some(1024));
+        assert_eq!((few.connections, few.strangers), (3, 64));
     }
 }

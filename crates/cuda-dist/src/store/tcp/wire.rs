@@ -9,6 +9,10 @@ use super::engine::Limits;
 /// What the first request of a connection says.
 pub(super) const MAGIC: u32 = 0x3C85_F7CE;
 
+/// First bytes of the requests by which a client proves itself.
+pub(super) const VALIDATE: u8 = 0;
+pub(super) const TOKEN: u8 = 200;
+
 /// Answers to `Check` and `Wait`.
 pub(super) const READY: u8 = 0;
 pub(super) const NOT_READY: u8 = 1;
@@ -67,7 +71,7 @@ impl Request {
     /// The request as bytes.
     pub(super) fn to_bytes(&self) -> Bytes {
         match self {
-            Self::Validate(magic) => Writer::new(0).raw(&magic.to_le_bytes()),
+            Self::Validate(magic) => Writer::new(VALIDATE).raw(&magic.to_le_bytes()),
             Self::Set(key, value) => Writer::new(1).text(key).text(value),
             Self::CompareSet { key, expected, desired } => Writer::new(2).text(key).text(expected).text(desired),
             Self::Get(key) => Writer::new(3).text(key),
@@ -88,7 +92,7 @@ impl Request {
             Self::QueuePop(key) => Writer::new(15).text(key),
             Self::QueueLen(key) => Writer::new(16).text(key),
             Self::ListKeys => Writer::new(17),
-            Self::Token(token) => Writer::new(200).text(token),
+            Self::Token(token) => Writer::new(TOKEN).text(token),
         }
         .0
     }
@@ -98,7 +102,7 @@ impl Request {
         let mut reader = Reader { from, limits, left: limits.request_bytes };
         let [kind] = reader.raw()?;
         Ok(match kind {
-            0 => Self::Validate(u32::from_le_bytes(reader.raw()?)),
+            VALIDATE => Self::Validate(u32::from_le_bytes(reader.raw()?)),
             1 => Self::Set(reader.key()?, reader.value()?),
             2 => Self::CompareSet { key: reader.key()?, expected: reader.value()?, desired: reader.value()? },
             3 => Self::Get(reader.key()?),
@@ -116,10 +120,16 @@ impl Request {
             15 => Self::QueuePop(reader.key()?),
             16 => Self::QueueLen(reader.key()?),
             17 => Self::ListKeys,
-            200 => Self::Token(reader.key()?),
+            TOKEN => Self::Token(reader.key()?),
             other => return Err(Refusal::Garbage(format!("there is no request {other}"))),
         })
     }
+}
+
+/// Returns a length that was read, if it is within a limit.
+pub(super) fn length_within(length: u64, limit: usize, noun: &str) -> Result<usize, Refusal> {
+    let fits = usize::try_from(length).ok().filter(|length| *length <= limit);
+    fits.ok_or_else(|| Refusal::Garbage(format!("{noun} of {length}, the limit is {limit}")))
 }
 
 /// Bytes that are written one after another.
@@ -171,9 +181,7 @@ impl<'a> Reader<'a> {
 
     /// A length that must be within a limit.
     fn length(&mut self, limit: usize, what: &str) -> Result<usize, Refusal> {
-        let length = u64::from_le_bytes(self.raw()?);
-        let fits = usize::try_from(length).ok().filter(|length| *length <= limit);
-        fits.ok_or_else(|| Refusal::Garbage(format!("{what} of {length}, the limit is {limit}")))
+        length_within(u64::from_le_bytes(self.raw()?), limit, what)
     }
 
     /// A text of at most so many bytes. Memory grows with what arrives, not with what was announced.
