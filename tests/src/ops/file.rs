@@ -99,7 +99,7 @@ impl Case {
 
 impl Input {
     fn parse(input: &Value) -> Result<Self, String> {
-        Ok(if input.is_object() { Self::Tensor(Stored::parse(input)?) } else { Self::Number(scalar(input)) })
+        Ok(if input.get("dtype").is_some() { Self::Tensor(Stored::parse(input)?) } else { Self::Number(scalar(input)) })
     }
 
     fn title(&self) -> String {
@@ -134,6 +134,10 @@ pub(crate) fn scalar(value: &Value) -> Scalar {
         }
         // What JSON cannot write as a number is a text.
         Value::String(text) => Scalar::Float(text.parse().unwrap_or(f64::NAN)),
+        Value::Object(parts) => {
+            let part = |name: &str| parts.get(name).map_or(0.0, |part| scalar(part).to_f64());
+            Scalar::Complex(num_complex::Complex64::new(part("re"), part("im")))
+        }
         _ => Scalar::Float(f64::NAN),
     }
 }
