@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceArg, DeviceAssertionError, DeviceIndex, PinnedBuffer, Runtime};
 
-use crate::base::error::{Error, Result, TensorError};
+use crate::base::error::{Error, Result, TensorError, invalid};
 use crate::base::random_error::RandomError;
 
 /// Bytes of a slot: two words of 32 bits, then the element, the value and the size.
@@ -41,10 +41,11 @@ pub(crate) enum Reporter {
     Multinomial,
     MultinomialRow,
     CrossEntropy,
+    MaskedScatter,
 }
 
 impl Reporter {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Gather,
         Self::Scatter,
         Self::ScatterAdd,
@@ -59,6 +60,7 @@ impl Reporter {
         Self::Multinomial,
         Self::MultinomialRow,
         Self::CrossEntropy,
+        Self::MaskedScatter,
     ];
 
     /// The operation's name in torch.
@@ -77,6 +79,7 @@ impl Reporter {
             Self::Bernoulli => "bernoulli_",
             Self::Multinomial | Self::MultinomialRow => "multinomial",
             Self::CrossEntropy => "cross_entropy",
+            Self::MaskedScatter => "masked_scatter",
         }
     }
 }
@@ -198,6 +201,7 @@ impl Report {
             Reporter::CrossEntropy => {
                 TensorError::TargetOutOfRange { element, class: self.value, classes: self.size }.into()
             }
+            Reporter::MaskedScatter => invalid(crate::ops::FEW_ELEMENTS),
             _ => TensorError::IndexOutOfRange { operation, element, index: self.value, size: self.size }.into(),
         }
     }

@@ -125,6 +125,7 @@ pub use base::ids::{PoolId, StreamId};
 pub use base::linking::{LinkInput, LinkKind};
 pub use base::links::{CommonAncestor, PeerLink, PeerPath};
 pub use base::loading::ModuleLoading;
+pub use base::panics;
 pub use base::pointer::{PointerInfo, PointerKind};
 pub use base::readings::{
     ClockLimits, ClockReadings, ComputeMode, DeviceReadings, EccReadings, LoadReadings, MemoryReadings, NoReading,

@@ -191,3 +191,49 @@ fn durations_are_what_milliseconds_are() {
     assert!(duration >= Duration::from_millis(1));
     assert_eq!(last.elapsed(&first), Err(Error::Event(c10_core::EventError::Reversed)));
 }
+
+/// A value whose destructor panics with another one of its kind.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new(Self));
+    }
+}
+
+#[test]
+fn a_payload_that_panics_when_it_is_dropped_stays_in_the_function() {
+    let rig = rig();
+    let (stream, (tell, told)) = (rig.stream(), mpsc::channel());
+    stream.launch_host_func(|| std::panic::resume_unwind(Box::new(Bomb))).unwrap();
+    // What a function owns is dropped behind the same guard.
+    let owned = Bomb;
+    stream.launch_host_func(move || drop(owned)).unwrap();
+    stream.launch_host_func(move || tell.send(1).unwrap()).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(told.recv(), Ok(1));
+}
+
+#[test]
+fn a_function_of_a_graph_may_panic_when_it_is_dropped() {
+    let rig = rig();
+    let (stream, count) = (rig.stream(), Arc::new(AtomicUsize::new(0)));
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    let counts = Arc::clone(&count);
+    let owned = Bomb;
+    graph
+        .record(&stream, None, CaptureMode::Global, |scope| {
+            scope.launch_host_func(move || {
+                let _ = &owned;
+                counts.fetch_add(1, Ordering::SeqCst);
+                std::panic::resume_unwind(Box::new(Bomb));
+            })?;
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    graph.replay().unwrap();
+    rig.runtime.synchronize(DEVICE).unwrap();
+    drop(graph);
+    rig.runtime.synchronize(DEVICE).unwrap();
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}

@@ -4,8 +4,6 @@
 //! function itself. A panic inside becomes `CUDA_ERROR_UNKNOWN`; every answer is counted, and one that the export's
 //! list does not have is reported.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use cuda_sys::CUresult;
 
 use crate::call::Call;
@@ -13,6 +11,7 @@ use crate::codes::{Answer, CALL_REQUIRES_NEWER_DRIVER, NOT_PERMITTED, UNKNOWN};
 use crate::export::{Export, Needs};
 use crate::host_work;
 use crate::machine::Machine;
+use crate::panics::caught;
 use crate::report::ReportKind;
 
 /// Answers a call of `export` with what `function` says.
@@ -22,7 +21,7 @@ pub(crate) fn enter(export: &'static Export, function: impl FnOnce(&mut Call<'_>
         return NOT_PERMITTED;
     }
     let machine = Machine::current();
-    let answered = catch_unwind(AssertUnwindSafe(|| {
+    let answered = caught(|| {
         let mut call = Call::new(machine.shared(), export.symbol);
         // A function of the program must not wait for another one behind it.
         if !is_inside {
@@ -50,21 +49,21 @@ pub(crate) fn enter(export: &'static Export, function: impl FnOnce(&mut Call<'_>
             call.report(ReportKind::UndeclaredCode, format!("answered {code:?}, which its export does not list"));
         }
         code
-    }));
+    });
     answered.unwrap_or(UNKNOWN)
 }
 
 /// Takes what the program tells by a table of functions. No time passes, and no work is done meanwhile.
 pub(crate) fn tell(function: impl FnOnce(&mut Call<'_>) -> Answer) -> CUresult {
     let machine = Machine::current();
-    let told = catch_unwind(AssertUnwindSafe(|| {
+    let told = caught(|| {
         let mut call = Call::new(machine.shared(), "a table of functions");
         function(&mut call)
-    }));
+    });
     match told {
-        Ok(Ok(())) => CUresult::CUDA_SUCCESS,
-        Ok(Err(code)) => code,
-        Err(_) => UNKNOWN,
+        Some(Ok(())) => CUresult::CUDA_SUCCESS,
+        Some(Err(code)) => code,
+        None => UNKNOWN,
     }
 }
 

@@ -67,6 +67,7 @@ mod machine;
 mod model;
 mod nccl;
 mod nvml;
+mod panics;
 mod report;
 mod solver;
 mod toolkit;

@@ -13,7 +13,6 @@ mod topology;
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use cuda_sys::Nvml;
@@ -23,6 +22,7 @@ use cuda_sys::nvml::types::*;
 use crate::claim::{IntoModel, Ptr, handle};
 use crate::machine::Machine;
 use crate::model::{State, profile};
+use crate::panics::caught;
 use health::{
     clock_limits, codec, compute_mode, ecc_errors, ecc_mode, energy, fan, field_values, graphics_processes, mig_mode,
     name, nvml_version, pcie_generation, pcie_lanes, pcie_replays, pcie_throughput, performance_state,
@@ -173,7 +173,7 @@ pub fn nvml_without(missing: &[&str]) -> Nvml {
 /// Answers a call on the calling thread's machine; a panic inside becomes `NVML_ERROR_UNKNOWN`.
 fn enter(symbol: &'static str, function: impl FnOnce(&mut State) -> Answer) -> nvmlReturn_t {
     let machine = Machine::current();
-    let answered = catch_unwind(AssertUnwindSafe(|| {
+    let answered = caught(|| {
         let mut state = machine.shared().lock();
         if let Some(code) = state.fault_for(symbol) {
             return nvmlReturn_t(code.0);
@@ -182,7 +182,7 @@ fn enter(symbol: &'static str, function: impl FnOnce(&mut State) -> Answer) -> n
             return nvmlReturn_t::NVML_ERROR_UNINITIALIZED;
         }
         function(&mut state).err().unwrap_or(nvmlReturn_t::NVML_SUCCESS)
-    }));
+    });
     answered.unwrap_or(nvmlReturn_t::NVML_ERROR_UNKNOWN)
 }
 

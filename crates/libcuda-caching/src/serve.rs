@@ -7,9 +7,9 @@
 //! The functions here have the duties of the C functions that call them.
 #![expect(unsafe_code, reason = "passes on what C programs pass")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
+use c10_core::panics::caught;
 use c10_core::{Error, MemoryError, Runtime, SegmentInfo, Stream, get_stream_from_external};
 use cuda_sys::driver::types::*;
 use cuda_sys::{CUresult, Driver, DriverError};
@@ -50,7 +50,7 @@ fn answer(
     theirs: impl FnOnce(&'static Driver) -> Result<(), DriverError>,
 ) -> CUresult {
     let Some(driver) = driver() else { return CUresult::CUDA_ERROR_NOT_INITIALIZED };
-    match catch_unwind(AssertUnwindSafe(|| ours(driver))) {
+    match caught(|| ours(driver)) {
         Ok(Ok(())) => CUresult::CUDA_SUCCESS,
         Ok(Err(Other::Code(code))) => code,
         Ok(Err(Other::Driver)) => code(theirs(driver)),

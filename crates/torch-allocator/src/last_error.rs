@@ -3,10 +3,10 @@
 //! **Invariant:** the text is kept for the process. In a forked child the lock may be held by a thread that is not there:
 //! the text is left out then.
 
-use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, TryLockError};
+
+use c10_core::panics::caught;
 
 use crate::streams;
 
@@ -50,11 +50,10 @@ pub(crate) fn guarded<T>(function: &str, body: impl FnOnce() -> Result<T, Failur
 
 /// As [`guarded`], and says what went wrong.
 pub(crate) fn attempt<T>(function: &str, body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Told> {
-    match catch_unwind(AssertUnwindSafe(|| streams::keep_device(body))) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(failure)) => Err(told(&failure)),
+    match caught(|| streams::keep_device(body).map_err(|failure| told(&failure))) {
+        Ok(answer) => answer,
         Err(panic) => {
-            let text = format!("{function} panicked: {}", said(&*panic));
+            let text = format!("{function} panicked: {}", panic.text);
             keep(&text);
             Err(Told { text, is_out_of_memory: false })
         }
@@ -67,11 +66,6 @@ fn told(failure: &Failure) -> Told {
     keep(&text);
     let is_out_of_memory = matches!(failure, Failure::Runtime(error) if error.is_out_of_memory());
     Told { text, is_out_of_memory }
-}
-
-fn said(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text")
 }
 
 fn keep(text: &str) {

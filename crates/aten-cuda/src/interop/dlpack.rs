@@ -29,6 +29,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
+use c10_core::panics::discard;
 use c10_core::{Device, DeviceBuffer, Runtime, Stream};
 
 use crate::base::dtype::DType;
@@ -207,7 +208,7 @@ unsafe extern "C" fn end(managed: *mut DLManagedTensorVersioned) {
     // SAFETY: the structure is there, as the caller promises.
     let lent = unsafe { (*managed).manager_ctx };
     // SAFETY: the context is the box that was leaked when the tensor was lent.
-    drop(unsafe { Box::from_raw(lent.cast::<Lent>()) });
+    discard(unsafe { Box::from_raw(lent.cast::<Lent>()) });
 }
 
 impl Tensor {

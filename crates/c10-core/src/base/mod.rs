@@ -10,6 +10,7 @@ pub(crate) mod ids;
 pub(crate) mod linking;
 pub(crate) mod links;
 pub(crate) mod loading;
+pub mod panics;
 pub(crate) mod pointer;
 pub(crate) mod process;
 pub(crate) mod readings;

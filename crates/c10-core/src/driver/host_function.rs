@@ -4,7 +4,7 @@
 //! function was removed, the number is not found and nothing happens.
 //!
 //! **Invariants:** a function that was queued by itself is called at most once. A function that a graph calls exists as
-//! long as its [`Repeated`]. A panic of a function is caught.
+//! long as its [`Repeated`]. A panic of a function is caught, and so is one of whatever is dropped with it.
 //!
 //! # Safety
 //! The one unsafe block is a call through the function table. The function that it passes takes any number.
@@ -12,13 +12,13 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError};
 
 use crate::base::error::Result;
 use crate::base::handles::StreamRef;
+use crate::base::panics::{caught, discard};
 use crate::base::warning::warning;
 use crate::driver::Api;
 use crate::driver::memory::raw;
@@ -44,29 +44,37 @@ fn insert(function: HostFunction) -> usize {
     number
 }
 
-/// What the driver calls.
+/// Calls the function of a number, for the driver.
 extern "C" fn call(number: *mut c_void) {
     let number = number.addr();
+    let panicked = caught(|| run(number)).map_or(true, |is_well| !is_well);
+    if panicked {
+        // Whoever hears the warning is the program's too.
+        let _ = caught(|| warning!("a function that a stream called on the host panicked; the stream goes on"));
+    }
+}
+
+/// Calls the function of a number, if there is one. Whether it did not panic.
+fn run(number: usize) -> bool {
     let mut waiting = lock();
-    let called = match waiting.get(&number) {
-        None => return,
+    match waiting.get(&number) {
+        None => true,
         Some(HostFunction::Repeated(function)) => {
             let function = Arc::clone(function);
             drop(waiting);
-            catch_unwind(AssertUnwindSafe(move || function()))
+            let called = caught(|| function());
+            // This may be the last handle. It is dropped after the panic was caught: a second one would end the process.
+            discard(function);
+            called.is_ok()
         }
         Some(HostFunction::Once(_)) => {
             let function = waiting.remove(&number);
             drop(waiting);
-            catch_unwind(AssertUnwindSafe(move || {
-                if let Some(HostFunction::Once(function)) = function {
-                    function();
-                }
-            }))
+            if let Some(HostFunction::Once(function)) = function {
+                return caught(function).is_ok();
+            }
+            true
         }
-    };
-    if called.is_err() {
-        warning!("a function that a stream called on the host panicked; the stream goes on");
     }
 }
 
@@ -84,7 +92,7 @@ impl Drop for Repeated {
     fn drop(&mut self) {
         let function = lock().remove(&self.0);
         // Dropped without the lock: what the function owns may take the lock when it is dropped.
-        drop(function);
+        discard(function);
     }
 }
 

@@ -6,10 +6,10 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::base::error::{AllocatorError, Error, HostOutOfMemoryError, MemoryError, Result};
+use crate::base::panics::{caught, discard};
 use crate::sync::Mutex;
 use crate::sync::lock;
 
@@ -120,7 +120,7 @@ impl Own {
     pub(super) fn take(&self, bytes: usize, pin: impl FnOnce(usize, usize) -> Result<()>) -> Result<Option<usize>> {
         let Some(source) = lock(&self.source).clone() else { return Ok(None) };
         let bytes = bytes.max(PAGE);
-        let asked = catch_unwind(AssertUnwindSafe(|| source.allocate(bytes)));
+        let asked = caught(|| source.allocate(bytes));
         let pages = asked.map_err(|_| panicked())??.ok_or_else(|| out_of_memory(bytes))?;
         let address = pages.address;
         if pages.bytes < bytes || !address.is_multiple_of(PAGE) {
@@ -136,7 +136,7 @@ impl Own {
     pub(super) fn give(&self, address: usize) {
         let pages = lock(&self.pages).remove(&address);
         // A panic of the owner's must not unwind through the cache.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(pages)));
+        discard(pages);
     }
 }
 

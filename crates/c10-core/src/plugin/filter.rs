@@ -10,10 +10,10 @@
 #![expect(unsafe_code, reason = "an object of C++ by its layout")]
 
 use std::ffi::{c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
+use crate::base::panics::{caught, discard};
 use crate::plugin::hooks::StreamFilter;
 
 type Functor = [usize; 2];
@@ -84,7 +84,7 @@ unsafe extern "C" fn manage(target: *mut Functor, source: *const Functor, what: 
             // SAFETY: C++ destroys an object that exists, once.
             let [address, _] = unsafe { *target };
             // SAFETY: the box belongs to this object alone.
-            drop(unsafe { Box::from_raw(ptr::with_exposed_provenance_mut::<StreamFilter>(address)) });
+            discard(unsafe { Box::from_raw(ptr::with_exposed_provenance_mut::<StreamFilter>(address)) });
         }
         _ => {}
     }
@@ -97,7 +97,7 @@ unsafe extern "C" fn invoke(functor: *const Functor, stream: *mut *mut c_void) -
     let filter = unsafe { filter_of(functor) };
     // SAFETY: C++ passes the argument by its address.
     let stream = unsafe { *stream };
-    catch_unwind(AssertUnwindSafe(|| filter(stream.expose_provenance()))).unwrap_or(false)
+    caught(|| filter(stream.expose_provenance())).unwrap_or(false)
 }
 
 #[cfg(test)]

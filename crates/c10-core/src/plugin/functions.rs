@@ -3,11 +3,11 @@
 //! **Invariants:** a panic of a function becomes an error. Null, or address 0, is "no memory".
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{AllocatorError, Error, Result};
+use crate::base::panics::caught;
 use crate::resource::{Allocation, MemoryResource, StreamView};
 
 /// `alloc(bytes, device, stream)` answers with an address, 0 for none.
@@ -34,12 +34,7 @@ impl fmt::Debug for Functions {
 
 /// Calls a function of the program; a panic of it is an error.
 pub(super) fn guarded<T>(function: &'static str, call: impl FnOnce() -> T) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        let text = text.unwrap_or_else(|| "with something that is no text".to_owned()).into_boxed_str();
-        AllocatorError::Panicked { function, text }.into()
-    })
+    caught(call).map_err(|panic| AllocatorError::Panicked { function, text: panic.text.into_boxed_str() }.into())
 }
 
 impl Functions {

@@ -3,10 +3,10 @@
 //! **Invariant:** a sink is told after the call it is told of, with no lock held, and cannot make the call fail.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, Result};
+use crate::base::panics::caught;
 use crate::resource::{Allocation, MemoryResource, NotDeallocated, StreamView};
 
 /// Which of the two calls of a resource.
@@ -112,7 +112,7 @@ impl<R: MemoryResource> LoggingResource<R> {
     fn tell(&self, action: ResourceAction, (address, bytes): (u64, u64), stream: StreamView, error: Option<&Error>) {
         let event = ResourceEvent { time: self.begin.elapsed(), action, address, bytes, stream, error: error.cloned() };
         // A panic would lose the memory that the call was about.
-        let _ = catch_unwind(AssertUnwindSafe(|| (self.sink)(&event)));
+        let _ = caught(|| (self.sink)(&event));
     }
 }
 

@@ -5,11 +5,11 @@
 //! again.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::OutOfMemory;
+use crate::base::panics::{caught, discard};
 use crate::sync::{Mutex, MutexGuard};
 
 /// A function of the device, the bytes asked of the driver, the bytes of the device or the limit that was set, and the
@@ -93,8 +93,8 @@ impl Observers {
         let OutOfMemory { device, segment, total, free, .. } = *figures;
         for observer in observers {
             // The panic has been shown by the program's hook; the error matters more to the caller.
-            let _ =
-                catch_unwind(AssertUnwindSafe(|| observer(device, segment, figures.allowed.unwrap_or(total), free)));
+            let _ = caught(|| observer(device, segment, figures.allowed.unwrap_or(total), free));
+            discard(observer);
         }
     }
 

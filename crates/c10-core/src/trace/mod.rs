@@ -27,7 +27,6 @@ pub(crate) use stack::{Stack, Stacks, WordHasher};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -36,6 +35,7 @@ use crossbeam_utils::CachePadded;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::handles::StreamRef;
+use crate::base::panics::caught;
 use crate::sync::Mutex;
 use crate::sync::lock;
 use clock::Ticks;
@@ -377,7 +377,7 @@ impl Trace {
         operation.is_telling.set(true);
         for event in events {
             for known in subscribers.iter().filter(|known| known.kinds.has(event.kind())) {
-                let outcome = catch_unwind(AssertUnwindSafe(|| (known.call)(event)));
+                let outcome = caught(|| (known.call)(event));
                 if outcome.is_err() {
                     log_panic(known.name);
                 }

@@ -8,7 +8,6 @@
 //! As for `blas`: what `c_functions` defines hands on pointers of C callers, who keep the duties of the C functions.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
 use super::LibraryStatus;
@@ -16,6 +15,7 @@ use super::record::LibraryCall;
 use crate::call::Call;
 use crate::host_work;
 use crate::machine::{Machine, thread_number};
+use crate::panics::caught;
 use crate::report::ReportKind;
 
 /// Defines the C functions of a library, which answer with its status. What one of them does is the function of the library's
@@ -87,7 +87,7 @@ pub(crate) fn enter<S: LibraryStatus>(
     let handle = handle_of(&arguments);
     let in_use = handle.map(|handle| InUse::enter(machine.number(), handle));
     let other = in_use.as_ref().and_then(|in_use| in_use.other);
-    let answered = catch_unwind(AssertUnwindSafe(|| {
+    let answered = caught(|| {
         let mut call = Call::new(machine.shared(), symbol);
         call.pass_call_time();
         call.catch_up();
@@ -108,7 +108,7 @@ pub(crate) fn enter<S: LibraryStatus>(
         call.calling = symbol;
         record(&mut call, symbol, arguments, handle, status.code());
         status
-    }));
+    });
     answered.unwrap_or(S::INTERNAL_ERROR)
 }
 

@@ -53,8 +53,17 @@ impl<'a> Kept<'a> {
 
     /// How many elements the mask keeps in all. This waits for the device.
     pub(crate) fn total(&self) -> Result<i64> {
-        let last = self.counts.select(0, -1)?;
-        Ok(last.item()?.to_i64())
+        Ok(self.counted()?.item()?.to_i64())
+    }
+
+    /// The number of elements that the mask keeps, on the device: a tensor of one element.
+    pub(crate) fn counted(&self) -> Result<Tensor> {
+        self.counts.narrow(0, -1, 1)
+    }
+
+    /// Number of elements of the mask.
+    pub(crate) fn length(&self) -> i64 {
+        self.mask.numel()
     }
 
     /// Writes the coordinates of what is kept: to each row of `out`, which is contiguous, those of one dimension of

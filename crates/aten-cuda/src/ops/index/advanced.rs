@@ -7,12 +7,11 @@ use c10_core::host_memory;
 use std::ops::Range;
 
 use super::scatter::check_same_dtype;
-use super::{apply, checked, values};
+use super::{apply, checked, moved_to, values};
 use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{self, Dims};
-use crate::launch::common_device;
 use crate::launch::library::index::{self, Action, Along, Indexed};
 use crate::ops::pointwise::check_overlap;
 use crate::report::Reporter;
@@ -31,7 +30,7 @@ struct Combined {
 
 impl Tensor {
     /// The elements that indices name, `None` standing for all of a dimension (`x[a, :, b]`, `torch.index`). Indices
-    /// are integers, negative ones counting from the end, or masks.
+    /// are integers, negative ones counting from the end, or masks; those on the host are copied to the tensor's device.
     ///
     /// The indices broadcast. Their shape stands where the first of them does if they are neighbours, else in front.
     ///
@@ -48,7 +47,8 @@ impl Tensor {
         run().of("index", &[self])
     }
 
-    /// Writes values, which broadcast, to the elements that indices name, or adds them there (`index_put_`).
+    /// Writes values, which broadcast, to the elements that indices name, or adds them there (`index_put_`). The values are on
+    /// the tensor's device, or one number on the host without dimensions.
     ///
     /// # Errors
     /// As for [`Self::index`], or the values do not fit.
@@ -56,6 +56,13 @@ impl Tensor {
         let run = || {
             check_same_dtype(self, values)?;
             check_overlap(self, &[])?;
+            let number;
+            let values = if values.dim() == 0 && is_host(values.device()) && !is_host(self.device()) {
+                number = Self::full(&[], values.item()?, self.dtype(), self)?;
+                &number
+            } else {
+                values
+            };
             let combined = self.combined(indices, Reporter::IndexPut)?;
             let sizes = combined.places.sizes();
             let Ok(given) = values.expand(sizes) else {
@@ -92,12 +99,19 @@ impl Tensor {
     }
 
     fn combined(&self, indices: &[Option<&Self>], operation: Reporter) -> Result<Combined> {
-        let lists = self.without_masks(indices)?;
+        let mut lists = self.without_masks(indices)?;
         if lists.len() > self.dim() {
             let (dims, given) = (self.dim(), lists.len());
             return Err(invalid(format!("too many indices for tensor of dimension {dims} (got {given})")));
         }
-        common_device(lists.iter().flatten().chain([self]))?;
+        for list in lists.iter_mut().flatten() {
+            *list = moved_to(list, self)?;
+        }
+        if lists.iter().flatten().any(|list| list.device() != self.device()) {
+            let own = self.device();
+            let text = "indices should be either on cpu or on the same device as the indexed tensor";
+            return Err(invalid(format!("{text} ({own})")));
+        }
         let mut shape = Dims::new();
         for list in lists.iter().flatten() {
             shape = shape::broadcast(&shape, list.sizes()).map_err(|_| mismatch(&lists))?;

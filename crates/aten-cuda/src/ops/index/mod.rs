@@ -13,7 +13,7 @@ mod ordered;
 mod scatter;
 mod select;
 
-pub(crate) use select::nonzero_flat;
+pub(crate) use select::{FEW_ELEMENTS, nonzero_flat};
 
 use c10_core::host_memory;
 use std::ops::Range;
@@ -144,6 +144,14 @@ fn write(indexed: &Indexed<'_>, places: &[usize], put: impl Fn(&mut [u8], &[u8],
         put(&mut to[at..at + width], element, indexed.pointed.dtype());
     }
     Ok(())
+}
+
+/// A host tensor of indices on the device of the tensor that it is for, as torch moves them. Its numbers are those of now.
+fn moved_to(index: &Tensor, tensor: &Tensor) -> Result<Tensor> {
+    if is_host(tensor.device()) || !is_host(index.device()) {
+        return Ok(index.clone());
+    }
+    if index.is_pinned() { index.to_device(tensor) } else { index.to_device_non_blocking(tensor) }
 }
 
 /// Refuses indices that are no integers of 32 or 64 bits.

@@ -4,8 +4,10 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::shape::{self, Dims};
 use crate::launch::common_device;
+use crate::launch::library::index::{self, Action, Along, Indexed};
 use crate::launch::library::select::Kept;
 use crate::ops::pointwise::check_overlap;
+use crate::report::Reporter;
 use crate::tensor::{Context, Tensor, is_host};
 use c10_core::host_memory;
 
@@ -82,7 +84,8 @@ impl Tensor {
         run().of("masked_select", &[self, mask])
     }
 
-    /// Elements of `source`, one after another, in place of those where the mask is true (`masked_scatter`).
+    /// Elements of `source`, one after another, in place of those where the mask is true (`masked_scatter`). Nothing waits for
+    /// a device: that the source has too few elements is found there, and told by the next call that waits for it.
     ///
     /// # Errors
     /// The dtypes differ, the mask is no boolean or does not broadcast, or the source has too few elements.
@@ -99,13 +102,11 @@ impl Tensor {
         if mask.numel() == 0 {
             return Ok(out);
         }
-        let enough = |total: i64| match source.numel() {
-            numel if numel < total => Err(invalid("Number of elements of source < number of ones in mask")),
-            _ => Ok(()),
-        };
         if is_host(self.device()) {
             let kept = kept_on_host(&mask)?;
-            enough(i64::try_from(kept.len()).unwrap_or(0))?;
+            if source.numel() < i64::try_from(kept.len()).unwrap_or(i64::MAX) {
+                return Err(invalid(FEW_ELEMENTS));
+            }
             let (from, width) = (source.to_bytes()?, self.element_size());
             let mut to = out.plain_storage()?.host_mut()?;
             for (&place, element) in kept.iter().zip(from.chunks_exact(width)) {
@@ -116,7 +117,7 @@ impl Tensor {
             return Ok(out);
         }
         let kept = Kept::count(&mask)?;
-        enough(kept.total()?)?;
+        let source = if source.numel() < mask.numel() { kept.padded(&source)? } else { source };
         kept.fill(&out, &source)?;
         Ok(out)
     }
@@ -144,6 +145,27 @@ pub(crate) fn nonzero_flat(mask: &Tensor) -> Result<(Tensor, Option<Kept<'_>>)> 
         kept.coordinates(&out, mask.sizes(), total)?;
     }
     Ok((out, Some(kept)))
+}
+
+/// torch's text for a source with fewer elements than the mask keeps.
+pub(crate) const FEW_ELEMENTS: &str = "Number of elements of source < number of ones in mask";
+
+impl Kept<'_> {
+    /// A source as long as the mask, so that no mask reads past it, with zeros behind its own elements. If more are kept than it
+    /// has, the device reports that.
+    fn padded(&self, source: &Tensor) -> Result<Tensor> {
+        let (own, length) = (source.numel(), self.length());
+        let padded = Tensor::zeros(&[length], source.dtype(), source)?;
+        if own > 0 {
+            padded.narrow(0, 0, own)?.copy_(&source.view(&[own])?)?;
+        }
+        // An index that exists as long as no more are kept; what it names is of no interest.
+        let (zero, total) = (Tensor::zeros(&[1], DType::U8, source)?, self.counted()?);
+        let along = Along { size: own + 1, stride: 0, wraps: false, operation: Reporter::MaskedScatter };
+        let read = Tensor::uninitialized(&[1], DType::U8, source)?;
+        index::run(&Indexed { pointed: &zero, along, index: &total, other: &read }, Action::Gather)?;
+        Ok(padded)
+    }
 }
 
 fn check_mask(mask: &Tensor, text: &str) -> Result<()> {

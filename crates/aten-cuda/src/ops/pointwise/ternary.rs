@@ -7,7 +7,8 @@ use super::{Call, Layout, Operation, Pair, Participating, Rule, Several, accept,
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
-use crate::tensor::{Operand, Tensor};
+use crate::base::shape::broadcast;
+use crate::tensor::{Operand, Tensor, is_host};
 
 operations! {
     /// The elements plus `value` times the product of the two others' (`torch.addcmul`).
@@ -66,18 +67,48 @@ methods! {
             weight => Call::of_several(&rows::lerp_weights, [this.into(), end.into(), weight], []),
         })
     };
-    /// The elements, or the value where the mask is true (`torch.masked_fill`). The value is a number or a tensor
-    /// without dimensions.
-    masked_fill, masked_fill_, masked_fill_out(mask: &'a Self, value: impl Into<Operand<'a>>,) |this| {
-        let value = match value.into() {
-            Operand::Number(value) => value,
-            Operand::Tensor(value) => single(value)?,
-        };
-        Ok(Call::new(&rows::fill, [mask.into(), this.into()], [value]))
-    };
 }
 
 impl Tensor {
+    /// The elements, or the value where the mask is true (`torch.masked_fill`). The value is a number or a tensor
+    /// without dimensions. One on a device is converted there as [`Self::copy_`] does, and nothing waits for it.
+    ///
+    /// # Errors
+    /// The mask has no booleans, the value has dimensions or does not fit the dtype, the sizes do not broadcast, the tensors
+    /// are on several devices, there is not enough memory, or the device failed.
+    pub fn masked_fill<'a>(&'a self, mask: &'a Self, value: impl Into<Operand<'a>>) -> Result<Self> {
+        match Filling::of(self, mask, value.into())? {
+            Filling::Number(value) => Call::new(&rows::fill, [mask.into(), self.into()], [value]).made(),
+            Filling::Element(value) => {
+                let out = Self::uninitialized(&broadcast(self.sizes(), mask.sizes())?, self.dtype(), self)?;
+                Call::new(&rows::select, [mask.into(), (&value).into(), self.into()], []).written(&out)?;
+                Ok(out)
+            }
+        }
+    }
+
+    /// [`Self::masked_fill`] in place.
+    ///
+    /// # Errors
+    /// As for the operation, or the result does not fit the tensor.
+    pub fn masked_fill_<'a>(&'a self, mask: &'a Self, value: impl Into<Operand<'a>>) -> Result<&'a Self> {
+        self.masked_fill_out(mask, value, self)?;
+        Ok(self)
+    }
+
+    /// [`Self::masked_fill`] into `out`.
+    ///
+    /// # Errors
+    /// As for the operation, or the result does not fit `out`.
+    pub fn masked_fill_out<'a>(&'a self, mask: &'a Self, value: impl Into<Operand<'a>>, out: &Self) -> Result<()> {
+        match Filling::of(self, mask, value.into())? {
+            Filling::Number(value) => Call::new(&rows::fill, [mask.into(), self.into()], [value]).written(out),
+            Filling::Element(value) => {
+                Call::new(&rows::select, [mask.into(), (&value).into(), self.into()], []).written(out)
+            }
+        }
+    }
+
     /// The elements of `yes` where this tensor of booleans is true, else those of `no` (`torch.where`).
     ///
     /// # Errors
@@ -102,6 +133,41 @@ impl Tensor {
     }
 }
 
+/// The value of `masked_fill`.
+enum Filling {
+    Number(Scalar),
+    /// An element on the device, of the dtype of those that it replaces.
+    Element(Tensor),
+}
+
+impl Filling {
+    fn of(elements: &Tensor, mask: &Tensor, value: Operand<'_>) -> Result<Self> {
+        let value = match value {
+            Operand::Number(value) => return Ok(Self::Number(value)),
+            Operand::Tensor(value) => value,
+        };
+        if value.dim() != 0 {
+            let count = value.dim();
+            return Err(invalid(format!(
+                "masked_fill only supports a 0-dimensional value tensor, but got tensor with {count} dimension(s)."
+            )));
+        }
+        let dtype = elements.dtype();
+        if is_host(value.device()) || is_host(elements.device()) || dtype.is_float8() {
+            return Ok(Self::Number(value.item()?));
+        }
+        let given = [mask.dtype()];
+        if let Some(text) = no_mask(&Participating { common: dtype, dtypes: &given, numbers: &[] }) {
+            return Err(invalid(text));
+        }
+        if value.dtype().is_complex() && !dtype.is_complex() {
+            let name = dtype.cpp_name();
+            return Err(invalid(format!("value cannot be converted to type {name} without overflow")));
+        }
+        Ok(Self::Element(value.to_dtype(dtype)?))
+    }
+}
+
 fn clamp_call<'a>(
     elements: &'a Tensor,
     min: Option<Operand<'a>>,
@@ -113,17 +179,6 @@ fn clamp_call<'a>(
         (None, Some(max)) => Call::of_several(&rows::clamp_max, [elements.into(), max], []),
         (None, None) => return Err(invalid("torch.clamp: At least one of 'min' or 'max' must not be None")),
     })
-}
-
-/// The number of a tensor without dimensions.
-fn single(value: &Tensor) -> Result<Scalar> {
-    if value.dim() != 0 {
-        let count = value.dim();
-        return Err(invalid(format!(
-            "masked_fill only supports a 0-dimensional value tensor, but got tensor with {count} dimension(s)."
-        )));
-    }
-    value.item()
 }
 
 fn no_condition(p: &Participating<'_>) -> Option<String> {
