@@ -122,7 +122,7 @@ pub(crate) fn constant(like: &Tensor, bytes: &[u8]) -> Result<Option<Tensor>> {
         let storage = Runtime::with_current(|runtime| runtime.mem_pools().outside(make))??;
         // Any stream may read it from now on.
         stream.synchronize()?;
-        Ok::<_, Error>(Some(Tensor::view_of(storage, like.dtype(), sizes, strides, 0)))
+        Ok::<_, Error>(Some(Tensor::view_of(storage, like.dtype(), sizes, strides, 0)?))
     })?;
     if let Some(made) = &made {
         known.insert(key, made.clone());

@@ -5,8 +5,7 @@ use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::shape::{self, Dims};
 use crate::launch::common_device;
 use crate::launch::library::select::Kept;
-use crate::ops::pointwise::check_overlap;
-use crate::tensor::{Context, Tensor, is_host};
+use crate::tensor::{Context, Tensor, check_overlap, is_host};
 
 impl Tensor {
     /// The coordinates of the elements that are not zero, in row-major order: a row for each (`nonzero`). This waits
