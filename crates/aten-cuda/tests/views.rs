@@ -364,6 +364,9 @@ fn checked(tensor: &Tensor, view: &View) -> std::result::Result<Option<Tensor>, 
 
 /// The places in the storage of all elements, in units of `width` elements of the storage.
 fn places(tensor: &Tensor, width: i64) -> Vec<i64> {
+    if tensor.numel() == 0 {
+        return Vec::new();
+    }
     let mut places = vec![tensor.storage_offset()];
     for (&size, &stride) in tensor.sizes().iter().zip(tensor.strides()) {
         places = places.iter().flat_map(|place| (0..size).map(move |step| place + step * stride)).collect();
