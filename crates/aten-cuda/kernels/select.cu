@@ -1,6 +1,9 @@
 // Elements that a mask keeps, in their order: counted block by block, the counts summed up, the elements placed.
 //
 // A mask is bytes one after another, of which all but zero keep. A thread has PER_THREAD neighbouring elements.
+//
+// Another stream or thread may change the mask between the launches. So each kernel reads the mask for itself, and bounds
+// the places that follow from it by the memory that there is: elements for which there is none are left out.
 
 constexpr int THREADS = 256;
 constexpr int PER_THREAD = 16;
@@ -86,7 +89,7 @@ extern "C" __global__ void place_coordinates(long long *out, const long long *co
     unsigned all;
     long long to = counts[blockIdx.x] + before(kept_of_thread(mask, start, n), all);
 #pragma unroll 1
-    for (int i = 0; i < PER_THREAD; ++i) {
+    for (int i = 0; i < PER_THREAD && to < kept; ++i) {
         if (start + i >= n || !mask[start + i]) continue;
         long long place = start + i;
 #pragma unroll 1
@@ -99,21 +102,22 @@ extern "C" __global__ void place_coordinates(long long *out, const long long *co
     }
 }
 
+// The elements that are kept, to an output that has room for `kept`.
 template <class Word>
 __device__ void place_elements(Word *out, const long long *counts, const unsigned char *mask, const Word *from,
-                               long long n) {
+                               long long n, long long kept) {
     long long start = first_of_thread();
     unsigned all;
     long long to = counts[blockIdx.x] + before(kept_of_thread(mask, start, n), all);
 #pragma unroll 1
-    for (int i = 0; i < PER_THREAD; ++i)
+    for (int i = 0; i < PER_THREAD && to < kept; ++i)
         if (start + i < n && mask[start + i]) out[to++] = from[start + i];
 }
 
 #define PLACER(name, Word)                                                                                                 \
     extern "C" __global__ void place_##name(Word *out, const long long *counts, const unsigned char *mask,                 \
-                                            const Word *from, long long n) {                                               \
-        place_elements<Word>(out, counts, mask, from, n);                                                                  \
+                                            const Word *from, long long n, long long kept) {                               \
+        place_elements<Word>(out, counts, mask, from, n, kept);                                                            \
     }
 
 PLACER(1, unsigned char)
@@ -122,22 +126,22 @@ PLACER(4, unsigned)
 PLACER(8, unsigned long long)
 PLACER(16, Sixteen)
 
-// The opposite: kept places take elements one after another from the source.
+// The opposite: kept places take elements one after another from the source, which has `given` of them.
 template <class Word>
 __device__ void fill_elements(Word *out, const long long *counts, const unsigned char *mask, const Word *from,
-                              long long n) {
+                              long long n, long long given) {
     long long start = first_of_thread();
     unsigned all;
     long long next = counts[blockIdx.x] + before(kept_of_thread(mask, start, n), all);
 #pragma unroll 1
-    for (int i = 0; i < PER_THREAD; ++i)
+    for (int i = 0; i < PER_THREAD && next < given; ++i)
         if (start + i < n && mask[start + i]) out[start + i] = from[next++];
 }
 
 #define FILLER(name, Word)                                                                                                 \
     extern "C" __global__ void fill_##name(Word *out, const long long *counts, const unsigned char *mask,                  \
-                                           const Word *from, long long n) {                                                \
-        fill_elements<Word>(out, counts, mask, from, n);                                                                   \
+                                           const Word *from, long long n, long long given) {                               \
+        fill_elements<Word>(out, counts, mask, from, n, given);                                                            \
     }
 
 FILLER(1, unsigned char)
@@ -147,7 +151,7 @@ FILLER(8, unsigned long long)
 FILLER(16, Sixteen)
 
 // The number of the group that each element of a sorted sequence is in, written to the place it had before. The mask
-// says where groups begin.
+// says where groups begin. Places of a sort whose elements were changed meanwhile may be anything.
 extern "C" __global__ void place_groups(long long *out, const long long *counts, const unsigned char *mask,
                                         const long long *places, long long n) {
     long long start = first_of_thread();
@@ -156,6 +160,7 @@ extern "C" __global__ void place_groups(long long *out, const long long *counts,
 #pragma unroll 1
     for (int i = 0; i < PER_THREAD && start + i < n; ++i) {
         group += mask[start + i] != 0;
-        out[places[start + i]] = group;
+        unsigned long long place = places[start + i];
+        if (place < n) out[place] = group;
     }
 }

@@ -7,6 +7,10 @@
 // byte of the key: a tile counts its keys of each digit and publishes the counts, ranks its keys, learns from the tiles
 // before it how many keys of each digit they have, and writes its own to their places. So a pass reads and writes each
 // key once.
+//
+// Digits are counted by one launch and the elements read again by the first pass, and another stream or thread may change
+// them in between. Then the counts are not those of the keys: places outside the row are left out, and places that no
+// pass has written are not followed. What the result is then is not specified.
 
 // What elements are.
 enum Kind { UNSIGNED8, SIGNED8, SIGNED16, SIGNED32, SIGNED64, HALF, BRAIN, SINGLE, DOUBLE };
@@ -427,7 +431,9 @@ struct Sorter {
             unsigned i = threadIdx.x + j * THREADS;
             if (i >= valid) break;
             Key key = memory.sorted.keys[i];
-            long long to = base + memory.shifts[digit(key)] + i;
+            long long to = memory.shifts[digit(key)] + i;
+            if (to >= pass.n) continue;
+            to += base;
             ((Key *)pass.keys_out)[to] = key;
             pass.places_out[to] = memory.sorted.places[i];
         }
@@ -443,7 +449,9 @@ struct Sorter {
             if (i >= valid) break;
             Key key = memory.sorted.keys[i], bits;
             unsigned place = memory.sorted.places[i];
-            long long to = base + memory.shifts[digit(key)] + i;
+            long long to = memory.shifts[digit(key)] + i;
+            if (to >= pass.n || place >= pass.n) continue;
+            to += base;
             bool is_only = order.element(key, bits);
             pass.places[to] = place;
             ((Word *)pass.values)[to] = is_only ? Word(bits) : ((const Word *)pass.elements)[base + place];

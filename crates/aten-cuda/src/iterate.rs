@@ -12,6 +12,32 @@ use crate::tensor::Tensor;
 /// An operand's place in memory: bytes from its first element on, for each dimension.
 pub(crate) type ByteStrides = Dims;
 
+/// An operand of an iteration, by its layout.
+pub(crate) trait Placed {
+    /// Sizes of its dimensions.
+    fn sizes(&self) -> &[i64];
+
+    /// Strides in elements.
+    fn strides(&self) -> &[i64];
+
+    /// Bytes of an element.
+    fn width(&self) -> i64;
+}
+
+impl Placed for Tensor {
+    fn sizes(&self) -> &[i64] {
+        self.sizes()
+    }
+
+    fn strides(&self) -> &[i64] {
+        self.strides()
+    }
+
+    fn width(&self) -> i64 {
+        i64::try_from(self.element_size()).unwrap_or(i64::MAX)
+    }
+}
+
 /// The order in which elements are visited.
 #[derive(Clone, Debug)]
 pub(crate) struct Iteration {
@@ -26,14 +52,15 @@ pub(crate) struct Iteration {
 impl Iteration {
     /// The iteration over operands that broadcast to `sizes`. In logical order the last dimension is the fastest;
     /// otherwise the order is that of memory, as the operands' strides have it.
-    pub(crate) fn new(sizes: &[i64], operands: &[&Tensor], in_logical_order: bool) -> Self {
+    pub(crate) fn new(sizes: &[i64], operands: &[&impl Placed], in_logical_order: bool) -> Self {
         let numel = shape::numel(sizes);
-        let fast = operands.iter().all(|tensor| tensor.sizes() == sizes && tensor.is_contiguous());
+        let fast =
+            operands.iter().all(|operand| operand.sizes() == sizes && shape::is_contiguous(sizes, operand.strides()));
         if fast {
-            let strides = operands.iter().map(|tensor| Dims::from_elem(bytes_of(tensor), 1)).collect();
+            let strides = operands.iter().map(|operand| Dims::from_elem(operand.width(), 1)).collect();
             return Self { numel, sizes: Dims::from_elem(numel, 1), strides };
         }
-        let strides: SmallVec<[Dims; 4]> = operands.iter().map(|tensor| broadcast_strides(sizes, tensor)).collect();
+        let strides: SmallVec<[Dims; 4]> = operands.iter().map(|operand| broadcast_strides(sizes, *operand)).collect();
         let order = if in_logical_order { (0..sizes.len()).rev().collect() } else { memory_order(sizes, &strides) };
         let sizes: Dims = order.iter().map(|&dim| sizes[dim]).collect();
         let strides = strides.iter().map(|strides| order.iter().map(|&dim| strides[dim]).collect()).collect();
@@ -86,7 +113,7 @@ pub(crate) fn result_strides(sizes: &[i64], inputs: &[&Tensor], beside_number: b
             return Dims::from_slice(first.strides());
         }
     }
-    let strides: SmallVec<[Dims; 4]> = inputs.iter().map(|tensor| broadcast_strides(sizes, tensor)).collect();
+    let strides: SmallVec<[Dims; 4]> = inputs.iter().map(|tensor| broadcast_strides(sizes, *tensor)).collect();
     let order = memory_order(sizes, &strides);
     if order.iter().copied().eq((0..sizes.len()).rev()) {
         return shape::contiguous_strides(sizes);
@@ -95,23 +122,20 @@ pub(crate) fn result_strides(sizes: &[i64], inputs: &[&Tensor], beside_number: b
     let mut stride = 1;
     for dim in order {
         result[dim] = stride;
-        stride *= sizes[dim];
+        stride = stride.saturating_mul(sizes[dim]);
     }
     result
 }
 
-fn bytes_of(tensor: &Tensor) -> i64 {
-    i64::try_from(tensor.element_size()).unwrap_or(i64::MAX)
-}
-
-/// The strides of a tensor in bytes over the sizes that it broadcasts to.
-fn broadcast_strides(sizes: &[i64], tensor: &Tensor) -> ByteStrides {
-    let new = sizes.len() - tensor.dim();
+/// The strides of an operand in bytes over the sizes that it broadcasts to.
+fn broadcast_strides(sizes: &[i64], tensor: &impl Placed) -> ByteStrides {
+    let rank = tensor.sizes().len();
+    let new = sizes.len() - rank;
     let mut strides = Dims::from_elem(0, sizes.len());
-    for dim in 0..tensor.dim() {
+    for dim in 0..rank {
         // Where one element stands for many, and where there is just one, there is no step.
         let repeated = tensor.sizes()[dim] == 1 && sizes[new + dim] != 1;
-        strides[new + dim] = if repeated { 0 } else { tensor.strides()[dim] * bytes_of(tensor) };
+        strides[new + dim] = if repeated { 0 } else { tensor.strides()[dim].saturating_mul(tensor.width()) };
     }
     strides
 }

@@ -57,8 +57,6 @@ fn an_output_that_cannot_hold_the_result_is_refused() {
         let whole = Tensor::zeros(&[3], DType::I64, device).unwrap();
         assert_eq!(text(a.exp_out(&whole)), "result type Float can't be cast to the desired output type Long");
         assert_eq!(text(whole.div_(2)), "result type Float can't be cast to the desired output type Long");
-        let short = Tensor::zeros(&[2], DType::F32, device).unwrap();
-        assert_eq!(text(a.neg_out(&short)), "output with shape [2] doesn't match the broadcast shape [3]");
         let column = floats(&[1.0, 2.0], device).view(&[2, 1]).unwrap();
         assert_eq!(text(a.add_(&column)), "output with shape [3] doesn't match the broadcast shape [2, 3]");
         // What was refused has changed nothing.

@@ -232,10 +232,18 @@ pub enum TensorError {
         sizes: Vec<i64>,
     },
     /// The number of bytes does not fit into 63 bits.
-    #[error("a tensor of the sizes {sizes:?} does not fit into any memory")]
+    #[error("Storage size calculation overflowed with sizes={sizes:?}")]
     TooLarge {
         /// The sizes.
         sizes: Vec<i64>,
+    },
+    /// The number of elements, a stride, or the distance between two elements does not fit into 63 bits as bytes.
+    #[error("Storage size calculation overflowed with sizes={sizes:?} and strides={strides:?}")]
+    ReachTooLarge {
+        /// The sizes.
+        sizes: Vec<i64>,
+        /// The strides; those that do not fit into 63 bits are the largest number that does.
+        strides: Vec<i64>,
     },
     /// Deterministic algorithms are asked for, and the operation has none.
     #[error(

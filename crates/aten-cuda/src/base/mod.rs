@@ -6,6 +6,7 @@ pub(crate) mod dtype;
 pub(crate) mod error;
 pub(crate) mod expression_error;
 pub(crate) mod jit_error;
+pub(crate) mod layout;
 pub(crate) mod linalg_error;
 pub(crate) mod nccl_error;
 pub(crate) mod promotion;

@@ -1,26 +1,28 @@
 //! Sizes and strides, in elements.
 //!
-//! **Invariants:** the number of elements and of bytes of everything that exists fits into `i64`.
+//! **Invariants:** the number of elements and of bytes of everything that exists fits into `i64` (`layout`).
 
 use smallvec::SmallVec;
 
 use crate::base::error::{Result, TensorError};
+use crate::base::layout::LARGEST;
 
 /// Sizes or strides, one for each dimension.
 pub(crate) type Dims = SmallVec<[i64; 6]>;
 
-/// The number of elements; an error where it does not fit.
+/// Returns the number of elements.
+///
+/// # Errors
+/// A size is negative, or the number, with dimensions of no element counted as one, is above [`LARGEST`].
 pub(crate) fn checked_numel(sizes: &[i64]) -> Result<i64> {
     if let Some(&size) = sizes.iter().find(|&&size| size < 0) {
         return Err(TensorError::NegativeSize { size, sizes: sizes.to_vec() }.into());
     }
-    if sizes.contains(&0) {
-        return Ok(0);
+    let count = sizes.iter().try_fold(1_i64, |count, &size| count.checked_mul(size.max(1)));
+    match count {
+        Some(count) if count <= LARGEST => Ok(if sizes.contains(&0) { 0 } else { count }),
+        _ => Err(TensorError::TooLarge { sizes: sizes.to_vec() }.into()),
     }
-    let numel = sizes.iter().try_fold(1_i64, |numel, &size| numel.checked_mul(size));
-    // An element has up to 16 bytes.
-    let fits = numel.filter(|numel| numel.checked_mul(16).is_some());
-    fits.ok_or_else(|| TensorError::TooLarge { sizes: sizes.to_vec() }.into())
 }
 
 /// The number of elements of sizes that are known to be good.
@@ -28,13 +30,13 @@ pub(crate) fn numel(sizes: &[i64]) -> i64 {
     sizes.iter().product()
 }
 
-/// Strides of elements one after another, the last dimension fastest.
+/// Strides of elements one after another, the last dimension fastest. They saturate: a view with such strides is refused.
 pub(crate) fn contiguous_strides(sizes: &[i64]) -> Dims {
     let mut strides = Dims::from_elem(1, sizes.len());
     let mut stride = 1;
     for dim in (0..sizes.len()).rev() {
         strides[dim] = stride;
-        stride *= sizes[dim].max(1);
+        stride = stride.saturating_mul(sizes[dim].max(1));
     }
     strides
 }
@@ -80,13 +82,14 @@ pub(crate) fn is_channels_last(sizes: &[i64], strides: &[i64]) -> bool {
     })
 }
 
-/// Strides of four or five dimensions whose elements lie one after another, channels fastest.
+/// Strides of four or five dimensions whose elements lie one after another, channels fastest. They saturate: a view with
+/// such strides is refused.
 pub(crate) fn channels_last_strides(sizes: &[i64]) -> Dims {
     let mut strides = Dims::from_elem(1, sizes.len());
     let mut stride = 1;
     for &dim in channels_last_order(sizes.len()) {
         strides[dim] = stride;
-        stride *= sizes[dim].max(1);
+        stride = stride.saturating_mul(sizes[dim].max(1));
     }
     strides
 }
@@ -135,12 +138,15 @@ pub(crate) fn has_channels_last(sizes: &[i64], strides: &[i64]) -> bool {
         if sizes[dim] == 0 || strides[dim] < least || (dim == 0 && least == strides[1]) {
             return false;
         }
-        least = strides[dim] * sizes[dim].max(1);
+        least = strides[dim].saturating_mul(sizes[dim].max(1));
     }
     true
 }
 
-/// The sizes that both broadcast to (`torch.broadcast_shapes`).
+/// Returns the sizes that both broadcast to (`torch.broadcast_shapes`).
+///
+/// # Errors
+/// Two sizes differ and neither is 1, or there are more elements than any tensor has.
 pub(crate) fn broadcast(a: &[i64], b: &[i64]) -> Result<Dims> {
     let rank = a.len().max(b.len());
     let mut sizes = Dims::from_elem(1, rank);
@@ -155,6 +161,7 @@ pub(crate) fn broadcast(a: &[i64], b: &[i64]) -> Result<Dims> {
             _ => return Err(TensorError::Broadcast { first, second, dim }.into()),
         };
     }
+    checked_numel(&sizes)?;
     Ok(sizes)
 }
 

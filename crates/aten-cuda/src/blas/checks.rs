@@ -2,7 +2,9 @@
 
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid, refuse_float8};
-use crate::tensor::{Tensor, is_host};
+use crate::base::shape::contiguous_strides;
+use crate::launch;
+use crate::tensor::{Tensor, check_overlap, is_host, resize_output};
 
 /// Refuses operands of `mm` that do not fit each other.
 pub(super) fn matrices(name: &str, a: &Tensor, b: &Tensor) -> Result<()> {
@@ -141,16 +143,17 @@ pub(super) fn dot(a: &Tensor, b: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an output of another dtype or of other sizes.
-pub(super) fn output(out: &Tensor, dtype: DType, sizes: &[i64]) -> Result<()> {
+/// Refuses an output of another dtype, and gives it the sizes of the result.
+pub(super) fn output(out: &Tensor, dtype: DType, sizes: &[i64], operands: &[&Tensor]) -> Result<()> {
     if out.dtype() != dtype {
         let (wanted, found) = (dtype.cpp_name(), out.dtype().cpp_name());
         return Err(invalid(format!("Expected out tensor to have dtype {wanted}, but got {found} instead")));
     }
     if out.sizes() != sizes {
-        return Err(TensorError::OutputShape { output: out.sizes().to_vec(), result: sizes.to_vec() }.into());
+        launch::common_device([out].into_iter().chain(operands.iter().copied()))?;
     }
-    Ok(())
+    check_overlap(out, &[])?;
+    resize_output(out, operands, sizes, || contiguous_strides(sizes))
 }
 
 /// Refuses an operation in place whose result has other sizes.

@@ -99,7 +99,7 @@ impl<'a> Small<'a> {
         if let Some(buffer) = storage.buffer() {
             self.queue((buffer, 0..bytes))?;
         }
-        Ok(Tensor::view_of(storage, dtype, Dims::from_slice(&sizes), Dims::from_slice(&[sizes[1], 1]), 0))
+        Tensor::view_of(storage, dtype, Dims::from_slice(&sizes), Dims::from_slice(&[sizes[1], 1]), 0)
     }
 
     /// Writes the result to a contiguous tensor of its sizes and dtype on the same device.

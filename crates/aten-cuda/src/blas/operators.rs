@@ -29,10 +29,10 @@ impl Tensor {
     /// [`Self::mm`] into `out` (m, n).
     ///
     /// # Errors
-    /// As there, or `out` has another dtype, other sizes, or another device.
+    /// As there, or `out` has another dtype or another device.
     pub fn mm_out(&self, other: &Self, out: &Self) -> Result<()> {
         checks::matrices("self", self, other)?;
-        checks::output(out, self.dtype(), &[self.sizes()[0], other.sizes()[1]])?;
+        checks::output(out, self.dtype(), &[self.sizes()[0], other.sizes()[1]], &[self, other])?;
         Product::new(self, other).written(out)
     }
 
@@ -56,7 +56,7 @@ impl Tensor {
     /// [`Self::addmm`] into `out` (m, n), which may be one of the operands.
     ///
     /// # Errors
-    /// As there, or `out` has another dtype, other sizes, or another device.
+    /// As there, or `out` has another dtype or another device.
     pub fn addmm_out(
         &self,
         mat1: &Self,
@@ -66,7 +66,7 @@ impl Tensor {
         out: &Self,
     ) -> Result<()> {
         checks::addmm(self, mat1, mat2)?;
-        checks::output(out, mat1.dtype(), &[mat1.sizes()[0], mat2.sizes()[1]])?;
+        checks::output(out, mat1.dtype(), &[mat1.sizes()[0], mat2.sizes()[1]], &[self, mat1, mat2])?;
         Product::new(mat1, mat2).plus(self, beta.into(), alpha.into()).written(out)
     }
 
@@ -97,10 +97,10 @@ impl Tensor {
     /// [`Self::bmm`] into `out` (b, m, n).
     ///
     /// # Errors
-    /// As there, or `out` has another dtype, other sizes, or another device.
+    /// As there, or `out` has another dtype or another device.
     pub fn bmm_out(&self, other: &Self, out: &Self) -> Result<()> {
         checks::batches(self, other)?;
-        checks::output(out, self.dtype(), &[self.sizes()[0], self.sizes()[1], other.sizes()[2]])?;
+        checks::output(out, self.dtype(), &[self.sizes()[0], self.sizes()[1], other.sizes()[2]], &[self, other])?;
         Product::new(self, other).written(out)
     }
 
@@ -127,7 +127,7 @@ impl Tensor {
     /// [`Self::baddbmm`] into `out` (b, m, n), which may be one of the operands.
     ///
     /// # Errors
-    /// As there, or `out` has another dtype, other sizes, or another device.
+    /// As there, or `out` has another dtype or another device.
     pub fn baddbmm_out(
         &self,
         batch1: &Self,
@@ -137,7 +137,8 @@ impl Tensor {
         out: &Self,
     ) -> Result<()> {
         checks::baddbmm(self, batch1, batch2)?;
-        checks::output(out, batch1.dtype(), &[batch1.sizes()[0], batch1.sizes()[1], batch2.sizes()[2]])?;
+        let sizes = [batch1.sizes()[0], batch1.sizes()[1], batch2.sizes()[2]];
+        checks::output(out, batch1.dtype(), &sizes, &[self, batch1, batch2])?;
         Product::new(batch1, batch2).plus(self, beta.into(), alpha.into()).written(out)
     }
 
@@ -200,10 +201,10 @@ impl Tensor {
     /// [`Self::mv`] into `out` (m).
     ///
     /// # Errors
-    /// As there, or `out` has another dtype, other sizes, or another device.
+    /// As there, or `out` has another dtype or another device.
     pub fn mv_out(&self, vector: &Self, out: &Self) -> Result<()> {
         checks::mv(self, vector, None)?;
-        checks::output(out, self.dtype(), &[self.sizes()[0]])?;
+        checks::output(out, self.dtype(), &[self.sizes()[0]], &[self, vector])?;
         Product::new(self, &vector.unsqueeze(1)?).written(&out.unsqueeze(1)?)
     }
 
@@ -232,7 +233,7 @@ impl Tensor {
     /// [`Self::addmv`] into `out` (m), which may be one of the operands.
     ///
     /// # Errors
-    /// As there, or `out` has another dtype, other sizes, or another device.
+    /// As there, or `out` has another dtype or another device.
     pub fn addmv_out(
         &self,
         matrix: &Self,
@@ -242,7 +243,7 @@ impl Tensor {
         out: &Self,
     ) -> Result<()> {
         checks::mv(matrix, vector, Some(self))?;
-        checks::output(out, matrix.dtype(), &[matrix.sizes()[0]])?;
+        checks::output(out, matrix.dtype(), &[matrix.sizes()[0]], &[self, matrix, vector])?;
         let added = self.to_dtype(matrix.dtype())?.expand(&[matrix.sizes()[0]])?.unsqueeze(1)?;
         let vector = vector.unsqueeze(1)?;
         Product::new(matrix, &vector).plus(&added, beta.into(), alpha.into()).written(&out.unsqueeze(1)?)
@@ -337,7 +338,7 @@ impl Tensor {
     /// [`Self::matmul`] into `out`.
     ///
     /// # Errors
-    /// As there, or `out` has another dtype, other sizes, or another device.
+    /// As there, or `out` has another dtype or another device.
     pub fn matmul_out(&self, other: &Self, out: &Self) -> Result<()> {
         if (self.dim(), other.dim()) == (2, 2) {
             return self.mm_out(other, out);
@@ -345,7 +346,7 @@ impl Tensor {
         // With `out` nothing is cast.
         let _inside = Inside::new();
         let made = self.matmul(other)?;
-        checks::output(out, made.dtype(), made.sizes())?;
+        checks::output(out, made.dtype(), made.sizes(), &[self, other])?;
         out.copy_(&made).map(drop)
     }
 }

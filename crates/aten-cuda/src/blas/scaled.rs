@@ -11,7 +11,7 @@ use crate::base::scalar::Scalar;
 use crate::base::shape::contiguous_strides;
 use crate::launch::byte_products::{BLOCK, Problem, Scales, Scaling};
 use crate::launch::common_device;
-use crate::tensor::{Context, Tensor, empty_strided, is_host, read_complex, scalar_bytes};
+use crate::tensor::{Context, Tensor, empty_strided, is_host, read_complex, resize_output, scalar_bytes};
 use c10_core::host_memory;
 
 /// What [`Tensor::scaled_mm`] may be given besides the factors and their scales.
@@ -91,9 +91,7 @@ impl Tensor {
             }
             product.check(out.dtype())?;
             let sizes = [self.sizes()[0], mat2.sizes()[1]];
-            if out.sizes() != sizes {
-                return Err(TensorError::OutputShape { output: out.sizes().to_vec(), result: sizes.to_vec() }.into());
-            }
+            resize_output(out, &[self, mat2, scale_a, scale_b], &sizes, || contiguous_strides(&sizes))?;
             let operands = [Some(self), Some(mat2), Some(scale_a), Some(scale_b), options.bias];
             let shares = operands.into_iter().flatten().any(|operand| operand.storage().is_same(out.storage()));
             if out.is_contiguous() && !shares {

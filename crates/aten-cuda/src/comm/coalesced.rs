@@ -61,7 +61,7 @@ pub fn broadcast_coalesced<D: DeviceArg + Clone>(
             for (results, whole) in results.iter_mut().zip(broadcast_to(&flat.whole, &devices[1..])?) {
                 // Another device has a copy, and the first one named again the very memory.
                 for (&at, part) in chunk.iter().zip(flat.parts(&whole)) {
-                    results[at] = Some(part);
+                    results[at] = Some(part?);
                 }
             }
         }
@@ -115,7 +115,7 @@ pub fn reduce_add_coalesced(
             let flats = flats.collect::<Result<Vec<Flat>>>()?;
             let sum = reduce_to(&flats.iter().map(|flat| &flat.whole).collect::<Vec<_>>(), destination)?;
             for (&at, part) in chunk.iter().zip(flats[0].parts(&sum)) {
-                results[at] = Some(part);
+                results[at] = Some(part?);
             }
         }
         Ok(())
@@ -206,8 +206,8 @@ impl Flat {
         Ok(Self { whole, layout })
     }
 
-    /// The tensors as views of a memory that is laid out so.
-    fn parts(&self, whole: &Tensor) -> impl Iterator<Item = Tensor> {
+    /// Returns the tensors as views of a memory that is laid out so.
+    fn parts(&self, whole: &Tensor) -> impl Iterator<Item = Result<Tensor>> {
         self.layout.iter().map(move |(sizes, start)| {
             let (strides, offset) = (contiguous_strides(sizes), whole.storage_offset() + start);
             whole.with_layout(sizes.clone(), strides, offset)

@@ -10,8 +10,7 @@ use c10_core::{DeviceIndex, Event, PinnedBuffer, Runtime, Stream};
 
 use super::device_of;
 use crate::base::error::Result;
-use crate::ops::check_overlap;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, check_overlap};
 
 /// Bytes from which on a lane is worth its events.
 pub(super) const LARGE: usize = 1 << 20;

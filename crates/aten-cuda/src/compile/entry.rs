@@ -132,7 +132,7 @@ impl Entry {
     pub(super) fn launch(&self, runtime: &Runtime, inputs: &[&Tensor], trees: &Trees) -> Result<Vec<Tensor>> {
         if let Some(tree) = &mut *trees.lock() {
             tree.begin();
-            let further: Vec<Tensor> = self.further.iter().map(tree::bytes_of).collect();
+            let further: Vec<Tensor> = self.further.iter().map(tree::bytes_of).collect::<Result<_>>()?;
             let arguments: SmallVec<[&Tensor; 8]> = inputs.iter().copied().chain(&further).collect();
             if tree.run(runtime, &self.plan, &arguments, || self.guards.has_aliases())? {
                 return self.results(inputs, tree.results()?);
@@ -149,9 +149,9 @@ impl Entry {
             results.push(match given {
                 Given::Made { wanted, view, is_last } => {
                     let memory = if *is_last { made[*wanted].take() } else { made[*wanted].clone() };
-                    view.over(memory.ok_or(TensorError::Abandoned)?)
+                    view.over(memory.ok_or(TensorError::Abandoned)?)?
                 }
-                Given::Argument { argument, view } => view.over(inputs[*argument].storage().clone()),
+                Given::Argument { argument, view } => view.over(inputs[*argument].storage().clone())?,
                 Given::Captured(tensor) => tensor.clone(),
             });
         }

@@ -15,6 +15,7 @@ use c10_core::{Device, Stream};
 use smallvec::SmallVec;
 
 use crate::base::dtype::DType;
+use crate::base::error;
 use crate::base::shape::{self, Dims};
 use crate::launch::record::{Record, Recorded};
 use crate::storage::Storage;
@@ -328,12 +329,15 @@ fn is_whole(tensor: &Tensor) -> bool {
 }
 
 impl View {
-    /// The tensor of these elements in a storage.
+    /// Returns the tensor of these elements in a storage.
+    ///
+    /// # Errors
+    /// The storage is smaller than that of the traced tensor.
     #[inline]
-    pub(super) fn over(&self, storage: Storage) -> Tensor {
+    pub(super) fn over(&self, storage: Storage) -> error::Result<Tensor> {
         let (sizes, strides) = (Dims::from_slice(&self.sizes), Dims::from_slice(&self.strides));
-        let made = Tensor::view_of(storage, self.dtype, sizes, strides, self.offset);
-        if self.signs == Signs::PLAIN { made } else { made.with_signs(self.signs) }
+        let made = Tensor::view_of(storage, self.dtype, sizes, strides, self.offset)?;
+        Ok(if self.signs == Signs::PLAIN { made } else { made.with_signs(self.signs) })
     }
 
     /// What of it does not follow from sizes.

@@ -48,7 +48,7 @@ fn place(tensor: &Tensor) -> Option<u64> {
 
 /// New memory in which elements lie as those of a tensor.
 pub(super) fn own_memory(tensor: &Tensor) -> Result<Tensor> {
-    Ok(tensor.over(Storage::new(tensor.byte_offset() + tensor.byte_extent(), tensor.device())?))
+    tensor.over(Storage::new(tensor.byte_offset() + tensor.byte_extent(), tensor.device())?)
 }
 
 impl Places {

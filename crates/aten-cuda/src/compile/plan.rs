@@ -220,7 +220,7 @@ impl Bound<'_, '_> {
     fn tensor(&self, view: &View) -> Result<Tensor> {
         let (storage, start) = self.storage(view.slot)?;
         let before = i64::try_from(start / view.dtype.itemsize()).unwrap_or(i64::MAX);
-        Ok(View { offset: view.offset + before, ..view.clone() }.over(storage))
+        View { offset: view.offset.saturating_add(before), ..view.clone() }.over(storage)
     }
 
     fn step(&self, runtime: &Runtime, step: &Step) -> Result<()> {

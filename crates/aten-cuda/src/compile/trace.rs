@@ -172,7 +172,7 @@ impl State {
     fn launch(&mut self, plan: &Arc<Plan>, arguments: &[Storage], wanted: &[Arc<Deferred>]) -> Result<bool> {
         let Some(graphs) = &mut self.graphs else { return Ok(false) };
         let made = arguments.get(self.inputs.len()..).unwrap_or_default().iter().map(tree::bytes_of);
-        let tensors: Vec<Tensor> = self.inputs.iter().cloned().chain(made).collect();
+        let tensors: Vec<Tensor> = self.inputs.iter().cloned().map(Ok).chain(made).collect::<Result<_>>()?;
         let tensors: Vec<&Tensor> = tensors.iter().collect();
         let shares = || {
             let mut pairs = self.inputs.iter().enumerate();

@@ -375,7 +375,7 @@ fn device_of(runtime: &Runtime, arguments: &[&Tensor]) -> Result<DeviceIndex> {
 }
 
 /// All bytes of a storage.
-pub(super) fn bytes_of(storage: &Storage) -> Tensor {
+pub(super) fn bytes_of(storage: &Storage) -> Result<Tensor> {
     let sizes = Dims::from_slice(&[i64::try_from(storage.nbytes()).unwrap_or(i64::MAX)]);
     Tensor::view_of(storage.clone(), DType::U8, sizes, Dims::from_slice(&[1]), 0)
 }

@@ -279,7 +279,7 @@ impl Tensor {
         let extent = shape::extent(&sizes, &strides).and_then(|extent| usize::try_from(extent).ok());
         let bytes = extent.and_then(|extent| extent.checked_mul(dtype.itemsize())).ok_or_else(too_large)?;
         let storage = storage(lent, &view, dtype, bytes)?;
-        Ok(Self::view_of(storage, dtype, sizes, strides, 0))
+        Self::view_of(storage, dtype, sizes, strides, 0)
     }
 
     /// Makes the borrower's stream wait for the work queued so far, and keeps the memory for it.

@@ -14,9 +14,10 @@ use c10_core::{Device, DeviceBuffer, IpcError, SharedBuffer};
 
 use crate::base::dtype::DType;
 use crate::base::error::{Error, Result, invalid};
+use crate::base::layout::check_inside;
 use crate::base::shape::Dims;
 use crate::storage::Storage;
-use crate::tensor::{Signs, Tensor, check_inside};
+use crate::tensor::{Signs, Tensor};
 
 /// A description of a tensor for another process; made by [`Tensor::share`].
 ///

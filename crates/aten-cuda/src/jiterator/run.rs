@@ -8,15 +8,14 @@ use super::Function;
 use super::compiled;
 use super::cpp::Untranslated;
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Result, invalid};
 use crate::base::jit_error::JitError;
 use crate::base::promotion::Participants;
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims};
 use crate::expression::Made;
 use crate::iterate;
-use crate::ops::check_overlap;
-use crate::tensor::{Operand, Tensor, empty_strided, is_host};
+use crate::tensor::{Operand, Tensor, check_apart, check_overlap, empty_strided, is_host};
 
 /// The most tensors of a call.
 const MOST_INPUTS: usize = 8;
@@ -156,15 +155,7 @@ fn check_outputs(
         }
         check_overlap(output, inputs)?;
         // Two outputs are never the same elements.
-        if outputs[..at].iter().any(|other| shares(output, other)) {
-            return Err(TensorError::PartialOverlap.into());
-        }
+        outputs[..at].iter().try_for_each(|other| check_apart(output, other))?;
     }
     Ok(())
-}
-
-fn shares(a: &Tensor, b: &Tensor) -> bool {
-    let range = |tensor: &Tensor| tensor.byte_offset()..tensor.byte_offset() + tensor.byte_extent();
-    let (a_range, b_range) = (range(a), range(b));
-    a.storage().is_same(b.storage()) && a_range.start < b_range.end && b_range.start < a_range.end
 }

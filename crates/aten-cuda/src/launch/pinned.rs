@@ -22,9 +22,9 @@ pub(super) fn run(tensors: &[&Tensor], run: impl FnOnce(&[&Tensor]) -> Result<()
     }
     let in_copies = |tensor: &Tensor| {
         let copy = copies.iter().find(|(known, _)| known.is_same(tensor.storage()));
-        copy.map_or_else(|| tensor.clone(), |(_, copy)| tensor.over(copy.clone()))
+        copy.map_or_else(|| Ok(tensor.clone()), |(_, copy)| tensor.over(copy.clone()))
     };
-    let moved: Vec<Tensor> = tensors.iter().map(|tensor| in_copies(tensor)).collect();
+    let moved: Vec<Tensor> = tensors.iter().map(|tensor| in_copies(tensor)).collect::<Result<_>>()?;
     run(&moved.iter().collect::<Vec<_>>())?;
     for (storage, copy) in &copies {
         storage.host_mut()?.copy_from_slice(&copy.host()?);

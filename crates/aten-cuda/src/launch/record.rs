@@ -128,7 +128,7 @@ pub(crate) fn constant(like: &Tensor, bytes: Vec<u8>) -> Result<Option<Tensor>> 
         let storage = Runtime::with_current(|runtime| runtime.mem_pools().outside(make))??;
         // Any stream may read it from now on.
         stream.synchronize()?;
-        Ok::<_, Error>(Some(Tensor::view_of(storage, like.dtype(), sizes, strides, 0)))
+        Ok::<_, Error>(Some(Tensor::view_of(storage, like.dtype(), sizes, strides, 0)?))
     })?;
     Ok(made.map(|made| known().entry(key).or_insert(made).clone()))
 }

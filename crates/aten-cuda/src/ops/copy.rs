@@ -6,12 +6,13 @@ use kernel_ir::Graph;
 use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
+use crate::base::layout::checked_reach;
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims, contiguous_strides, is_non_overlapping_and_dense};
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::pointwise::{scalar_bits, store};
 use crate::storage::Storage;
-use crate::tensor::{Context, Destination, Signs, Tensor, ToDevice, empty_strided, is_host};
+use crate::tensor::{Context, Destination, Signs, Tensor, ToDevice, check_overlap, empty_strided, is_host, may_mix};
 
 /// Whether a copy between the host and a device is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +22,10 @@ enum Waiting {
 }
 
 impl Tensor {
-    /// Sets every element to a value (`fill_`).
+    /// Sets every element to a value (`fill_`), also of an expanded tensor.
     ///
     /// # Errors
-    /// Several elements lie at one place, a float of 8 bits does not hold the value, or the device failed.
+    /// A float of 8 bits does not hold the value, or the device failed.
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<&Self> {
         let value = value.into();
         check_holds(self.dtype(), value)?;
@@ -39,17 +40,19 @@ impl Tensor {
             }
             graph.finish()
         })?;
-        crate::ops::pointwise::check_overlap(self, &[])?;
+        self.storage().note_write();
+        // Repeated elements get the value once.
+        let target = &self.without_repeats()?;
         let scalars = scalar_bits(value, ty, parts);
-        let work = Work { key, program, outputs: &[self], inputs: &[], scalars: &scalars };
-        launch::run(&work, self.sizes())?;
+        let work = Work { key, program, outputs: &[target], inputs: &[], scalars: &scalars };
+        launch::run(&work, target.sizes())?;
         Ok(self)
     }
 
-    /// Sets every element to zero (`zero_`).
+    /// Sets every element to zero (`zero_`), also of an expanded tensor.
     ///
     /// # Errors
-    /// Several elements lie at one place, or the device failed.
+    /// The device failed.
     pub fn zero_(&self) -> Result<&Self> {
         self.fill_(0)
     }
@@ -110,10 +113,9 @@ impl Tensor {
     fn copy_as(&self, source: &Self, waiting: Waiting) -> Result<&Self> {
         let run = || {
             let source = source.expand(self.sizes())?;
-            crate::ops::pointwise::check_overlap(self, &[])?;
+            check_overlap(self, &[])?;
             if self.device() == source.device() {
-                let overlaps = crate::ops::pointwise::check_overlap(self, &[&source]).is_err();
-                let source = if overlaps {
+                let source = if may_mix(self, &source) {
                     convert(&source, source.dtype(), &contiguous_strides(source.sizes()))?
                 } else {
                     source
@@ -474,9 +476,6 @@ fn is_constant(target: &Tensor, from: &Storage, range: &std::ops::Range<usize>) 
 
 /// New pinned memory with these strides, which fill it without a gap.
 fn pinned_strided(sizes: &[i64], strides: &[i64], dtype: DType) -> Result<Tensor> {
-    let too_large = || TensorError::TooLarge { sizes: sizes.to_vec() };
-    let extent = shape::extent(sizes, strides).ok_or_else(too_large)?;
-    let bytes = usize::try_from(extent).ok().and_then(|extent| extent.checked_mul(dtype.itemsize()));
-    let storage = Storage::new_pinned(bytes.ok_or_else(too_large)?)?;
-    Ok(Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0))
+    let storage = Storage::new_pinned(checked_reach(dtype, sizes, strides)?)?;
+    Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0)
 }

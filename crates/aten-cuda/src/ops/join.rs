@@ -43,8 +43,9 @@ impl Tensor {
         sizes[at] = 0;
         for &(number, tensor) in &joined {
             check_joined(shaped, tensor, at, number)?;
-            sizes[at] += tensor.sizes()[at];
+            sizes[at] = sizes[at].saturating_add(tensor.sizes()[at]);
         }
+        shape::checked_numel(&sizes)?;
         let run = || {
             let strides = joined_strides(tensors, &sizes);
             let out = empty_strided(&sizes, &strides, dtype, first.device())?;
@@ -102,8 +103,8 @@ impl Tensor {
                 "split_size can only be 0 if dimension size is 0, but got dimension size of {length}"
             )));
         }
-        let count = if size == 0 { 1 } else { ((length + size - 1) / size).max(1) };
-        listed(count, |part| self.narrow(dim, part * size, size.min(length - part * size)))
+        let count = if size == 0 { 1 } else { pieces(length, size).max(1) };
+        views("split", count, |part| self.narrow(dim, part * size, size.min(length - part * size)))
     }
 
     /// Views of the given numbers of places along `dim`, which come to all of them (`split_with_sizes`).
@@ -117,7 +118,7 @@ impl Tensor {
                 "split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={lengths:?}"
             )));
         }
-        if lengths.iter().sum::<i64>() != length {
+        if lengths.iter().copied().map(i128::from).sum::<i128>() != i128::from(length) {
             let at = wrap_dim(dim, self.dim())?;
             return Err(invalid(format!(
                 "split_with_sizes expects split_sizes to sum exactly to {length} (input tensor's size at dimension {at}), \
@@ -145,9 +146,9 @@ impl Tensor {
             return Err(invalid(format!("chunk expects `chunks` to be greater than 0, got: {chunks}")));
         }
         let length = self.size(dim)?;
-        let size = (length + chunks - 1) / chunks;
+        let size = pieces(length, chunks);
         if size == 0 {
-            return listed(chunks, |_| self.narrow(dim, 0, 0));
+            return views("chunk", chunks, |_| self.narrow(dim, 0, 0));
         }
         self.split(size, dim)
     }
@@ -242,8 +243,7 @@ impl Tensor {
         let (mut target, mut single, mut double) = (Dims::new(), Dims::new(), Dims::new());
         for (dim, &count) in repeats.iter().enumerate() {
             let size = dim.checked_sub(new).map_or(1, |at| self.sizes()[at]);
-            let too_large = || invalid(format!("repeats {repeats:?} of sizes {:?} are too many", self.sizes()));
-            target.push(size.checked_mul(count).ok_or_else(too_large)?);
+            target.push(size.saturating_mul(count));
             single.extend([1, size]);
             double.extend([count, size]);
         }
@@ -260,17 +260,30 @@ impl Tensor {
         let strides: Dims = (0..sizes.len())
             .map(|at| if at % 2 == 1 { (at / 2).checked_sub(new).map_or(0, |dim| self.strides()[dim]) } else { 0 })
             .collect();
-        self.as_strided(sizes, &strides, None)
+        self.with_layout(Dims::from_slice(sizes), strides, self.storage_offset())
     }
 }
 
-/// Returns `count` views, if there is memory for the list of them.
-fn listed(count: i64, view: impl Fn(i64) -> Result<Tensor>) -> Result<Vec<Tensor>> {
-    let mut views = host_memory::with_capacity(usize::try_from(count).unwrap_or(usize::MAX))?;
-    for part in 0..count {
-        views.push(view(part)?);
+/// Views that one call makes at most. Chunks of an empty dimension, and parts of an expanded one, need no memory for
+/// elements, so that nothing else bounds their number.
+const MOST_VIEWS: usize = 1 << 24;
+
+/// Makes a number of views that follows from the caller's numbers.
+fn views(operation: &str, count: i64, mut view: impl FnMut(i64) -> Result<Tensor>) -> Result<Vec<Tensor>> {
+    let mut made = Vec::new();
+    let room = usize::try_from(count).unwrap_or(usize::MAX);
+    if room > MOST_VIEWS || made.try_reserve_exact(room).is_err() {
+        return Err(invalid(format!("{operation}: {count} views are more than there is memory for")));
     }
-    Ok(views)
+    for part in 0..count {
+        made.push(view(part)?);
+    }
+    Ok(made)
+}
+
+/// Returns how many pieces of a positive size cover a length.
+fn pieces(length: i64, size: i64) -> i64 {
+    if length > 0 { (length - 1) / size + 1 } else { 0 }
 }
 
 /// How a joined tensor lies: with the channels last where they do so in all tensors, also those that are left out.

@@ -22,7 +22,6 @@ mod sort;
 
 pub(crate) use copy::preserved_strides;
 pub(crate) use index::FEW_ELEMENTS;
-pub(crate) use pointwise::check_overlap;
 pub use pointwise::{Operation, table};
 pub(crate) use pointwise::{Pair, Participating, is_alike, is_whole, scalar_bits, store};
 pub(crate) use reduce::cpp_name;

@@ -17,7 +17,7 @@ use crate::random::host::HostGenerator;
 use crate::random::host_fill::{self, Law};
 use crate::random::make::like;
 use crate::random::seeding::{default_generator, default_host_generator};
-use crate::tensor::{Context, Signs, Tensor, is_host};
+use crate::tensor::{Context, Signs, Tensor, check_overlap, is_host};
 
 /// A generator to draw from.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ pub(super) fn fill(
     unroll: u32,
     run: &mut impl FnMut(&Tensor, &Part, &Drawn, Schedule) -> Result<()>,
 ) -> Result<()> {
-    check_overlap(tensor)?;
+    check_overlap(tensor, &[])?;
     if tensor.numel() == 0 {
         return Ok(());
     }
@@ -112,13 +112,6 @@ fn narrow_parts(part: &Part) -> Vec<Part> {
     if part.is_narrow() { vec![part.clone()] } else { part.halves().iter().flat_map(narrow_parts).collect() }
 }
 
-/// Each element has a place of its own.
-pub(super) fn check_overlap(tensor: &Tensor) -> Result<()> {
-    tensor.storage().note_write();
-    let repeats = tensor.sizes().iter().zip(tensor.strides()).any(|(&size, &stride)| size > 1 && stride == 0);
-    if repeats { Err(TensorError::InternalOverlap.into()) } else { Ok(()) }
-}
-
 /// Values that a thread makes of a block of words.
 fn unroll(dtype: DType) -> u32 {
     if dtype.to_real() == DType::F64 { 2 } else { 4 }
@@ -140,7 +133,7 @@ fn fill_floats(tensor: &Tensor, source: &Source, law: Law, distribution: &Floats
 /// Writes a fill down where a trace is under way. It draws when it runs, so that what it draws follows from what was drawn
 /// before.
 fn is_recorded(tensor: &Tensor, source: &DeviceSource, distribution: Floats) -> Result<bool> {
-    check_overlap(tensor)?;
+    check_overlap(tensor, &[])?;
     let own = source.clone();
     let numbers = distribution.numbers.map(f64::to_bits);
     record::call(source.call, (&[tensor], &[]), source.detail(numbers), move |outputs, _| {
@@ -149,7 +142,7 @@ fn is_recorded(tensor: &Tensor, source: &DeviceSource, distribution: Floats) -> 
 }
 
 fn fill_device_floats(tensor: &Tensor, source: &DeviceSource, distribution: &Floats) -> Result<()> {
-    let real = tensor.halves();
+    let real = tensor.halves()?;
     let filled = fill(&real, source, unroll(real.dtype()), &mut |tensor, part, drawn, schedule| {
         kernels::floats(tensor, part, drawn, schedule, distribution)
     });
@@ -159,16 +152,19 @@ fn fill_device_floats(tensor: &Tensor, source: &DeviceSource, distribution: &Flo
 
 impl Tensor {
     /// The halves of complex numbers as a dimension of their own, other tensors as they are; all as they lie in memory.
-    pub(super) fn halves(&self) -> Self {
+    ///
+    /// # Errors
+    /// There are more halves than elements of any tensor.
+    pub(super) fn halves(&self) -> Result<Self> {
         if !self.dtype().is_complex() {
-            return self.as_stored();
+            return Ok(self.as_stored());
         }
         let mut sizes = Dims::from_slice(self.sizes());
         sizes.push(2);
-        let mut strides: Dims = self.strides().iter().map(|stride| stride * 2).collect();
+        let mut strides: Dims = self.strides().iter().map(|stride| stride.saturating_mul(2)).collect();
         strides.push(1);
         let real = self.dtype().to_real();
-        Self::view_of(self.storage().clone(), real, sizes, strides, self.storage_offset() * 2)
+        Self::view_of(self.storage().clone(), real, sizes, strides, self.storage_offset().saturating_mul(2))
     }
 
     /// Fills with uniform numbers from `from` up to but without `to` (`uniform_`).
@@ -337,7 +333,7 @@ impl Tensor {
             if self.numel() == 0 {
                 return Ok(self);
             }
-            check_overlap(self)?;
+            check_overlap(self, &[])?;
             if self.dtype().is_complex() {
                 return Err(not_implemented(&format!("{}_self_", kernel(self, "bernoulli_tensor")), self.dtype()));
             }

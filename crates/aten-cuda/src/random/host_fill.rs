@@ -9,10 +9,10 @@ use half::{bf16, f16};
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::shape::Dims;
-use crate::random::fill::{check_overlap, round};
+use crate::random::fill::round;
 use crate::random::host::{Engine, HostGenerator};
 use crate::random::host_normal::{pair_of_doubles, pair_of_halves, pair_of_singles};
-use crate::tensor::{Places, Tensor};
+use crate::tensor::{Places, Tensor, check_overlap};
 
 /// A distribution.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +62,8 @@ const BLOCK: usize = 16;
 
 /// Fills a tensor; complex numbers as pairs.
 pub(super) fn fill(tensor: &Tensor, generator: &HostGenerator, law: Law) -> Result<()> {
-    check_overlap(tensor)?;
-    let real = tensor.halves();
+    check_overlap(tensor, &[])?;
+    let real = tensor.halves()?;
     let count = usize::try_from(real.numel()).unwrap_or(0);
     let mut engine = generator.lock();
     match law {
@@ -78,7 +78,7 @@ pub(super) fn fill(tensor: &Tensor, generator: &HostGenerator, law: Law) -> Resu
 
 /// Fills a tensor with ones, each of its own probability, and zeros. Both have the same sizes.
 pub(super) fn fill_by(tensor: &Tensor, p: &Tensor, generator: &HostGenerator) -> Result<()> {
-    check_overlap(tensor)?;
+    check_overlap(tensor, &[])?;
     let order = falling(tensor);
     let mut engine = generator.lock();
     let is_double = p.dtype() == DType::F64;

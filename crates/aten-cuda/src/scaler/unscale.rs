@@ -63,7 +63,7 @@ fn check(gradients: &[&Tensor], first: &Tensor, found: &Tensor, factor: &Tensor)
         return Err(AmpError::Gradients.into());
     }
     for gradient in gradients {
-        crate::ops::check_overlap(gradient, &[])?;
+        crate::tensor::check_overlap(gradient, &[])?;
     }
     single("found_inf", found, first)?;
     single("inv_scale", factor, first)

@@ -5,6 +5,7 @@ use kernel_ir::float8;
 
 use crate::base::dtype::{DType, Element};
 use crate::base::error::{Error, Result, Step, TensorError, invalid};
+use crate::base::layout::checked_reach;
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims, contiguous_strides};
 use crate::deterministic;
@@ -39,7 +40,7 @@ impl Tensor {
             return Err(TensorError::InvalidShape { shape: sizes.to_vec(), numel: given }.into());
         }
         let storage = Storage::from_bytes(bytes)?;
-        Ok(Self::view_of(storage, dtype, Dims::from_slice(sizes), contiguous_strides(sizes), 0))
+        Self::view_of(storage, dtype, Dims::from_slice(sizes), contiguous_strides(sizes), 0)
     }
 
     /// A tensor without dimensions, of a number (`torch.tensor`).
@@ -76,11 +77,6 @@ impl Tensor {
             )));
         }
         shape::checked_numel(sizes)?;
-        if let Some(stride) = strides.iter().find(|&&stride| stride < 0) {
-            return Err(invalid(format!(
-                "as_strided: Negative strides are not supported at the moment, got strides: {strides:?}, {stride}"
-            )));
-        }
         empty_strided(sizes, strides, dtype, device.to_device()?)?.with_values()
     }
 
@@ -105,7 +101,7 @@ impl Tensor {
             // The elements may lie with gaps, and more than one at a place.
             let all = shape::extent(self.sizes(), self.strides()).unwrap_or(0);
             let one = Dims::from_elem(1, 1);
-            Self::view_of(self.storage().clone(), self.dtype(), Dims::from_elem(all, 1), one, 0).fill_(value)?;
+            Self::view_of(self.storage().clone(), self.dtype(), Dims::from_elem(all, 1), one, 0)?.fill_(value)?;
         }
         Ok(self)
     }
@@ -141,44 +137,7 @@ impl Tensor {
     /// # Errors
     /// A size or a stride is negative, or the view is not inside the storage.
     pub fn from_storage(storage: Storage, dtype: DType, sizes: &[i64], strides: &[i64], offset: i64) -> Result<Self> {
-        check_inside(storage.nbytes(), dtype, sizes, strides, offset)?;
-        Ok(Self::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), offset))
-    }
-}
-
-/// Checks that a view is inside its storage, which has so many bytes.
-pub(crate) fn check_inside(available: usize, dtype: DType, sizes: &[i64], strides: &[i64], offset: i64) -> Result<()> {
-    if sizes.len() != strides.len() {
-        let (sizes, strides) = (sizes.len(), strides.len());
-        let text = format!("mismatch in length of strides and shape: {strides} strides for {sizes} sizes");
-        return Err(TensorError::Invalid(text).into());
-    }
-    shape::checked_numel(sizes)?;
-    if let Some(stride) = strides.iter().find(|&&stride| stride < 0) {
-        let text =
-            format!("as_strided: Negative strides are not supported at the moment, got strides: {strides:?}, {stride}");
-        return Err(TensorError::Invalid(text).into());
-    }
-    if offset < 0 {
-        return Err(TensorError::Invalid(format!("Tensor: invalid storage offset {offset}")).into());
-    }
-    let itemsize = dtype.itemsize();
-    let end = match shape::extent(sizes, strides) {
-        Some(0) => Some(0),
-        extent => extent.and_then(|extent| extent.checked_add(offset)),
-    };
-    let bytes = end.and_then(|end| end.checked_mul(i64::try_from(itemsize).ok()?));
-    match bytes {
-        Some(bytes) if usize::try_from(bytes).is_ok_and(|bytes| bytes <= available) => Ok(()),
-        _ => Err(TensorError::OutOfStorage {
-            sizes: sizes.to_vec(),
-            strides: strides.to_vec(),
-            offset,
-            itemsize,
-            required: bytes.unwrap_or(i64::MAX),
-            available,
-        }
-        .into()),
+        Self::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), offset)
     }
 }
 
@@ -187,14 +146,11 @@ fn no_memory(error: Error, sizes: &[i64], dtype: DType, device: Device) -> Error
     error.in_step(Step { operation: "empty", operands: vec![(dtype, sizes.to_vec(), device)] })
 }
 
-/// New memory with these strides, which fill it without a gap.
+/// Makes a tensor with these strides in new memory, which ends behind the last element.
 pub(crate) fn empty_strided(sizes: &[i64], strides: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
-    let too_large = || TensorError::TooLarge { sizes: sizes.to_vec() };
-    let extent = shape::extent(sizes, strides).ok_or_else(too_large)?;
-    let bytes = usize::try_from(extent).ok().and_then(|extent| extent.checked_mul(dtype.itemsize()));
-    let storage =
-        Storage::new(bytes.ok_or_else(too_large)?, device).map_err(|error| no_memory(error, sizes, dtype, device))?;
-    Ok(Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0))
+    let bytes = checked_reach(dtype, sizes, strides)?;
+    let storage = Storage::new(bytes, device).map_err(|error| no_memory(error, sizes, dtype, device))?;
+    Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0)
 }
 
 /// New memory for a tensor of these sizes, which has so many bytes.
@@ -207,14 +163,6 @@ pub(crate) fn storage_of(sizes: &[i64], dtype: DType, bytes: usize, device: Devi
 pub(crate) fn storage_like(like: &Tensor, dtype: DType) -> Result<Storage> {
     let bytes = usize::try_from(like.numel()).unwrap_or(0).saturating_mul(dtype.itemsize());
     Storage::new(bytes, like.device()).map_err(|error| no_memory(error, like.sizes(), dtype, like.device()))
-}
-
-impl Tensor {
-    /// A tensor with the sizes and strides of this one, which is contiguous, in memory of its own.
-    #[inline]
-    pub(crate) fn whole_of(&self, storage: Storage, dtype: DType) -> Self {
-        Self::view_of(storage, dtype, Dims::from_slice(self.sizes()), Dims::from_slice(self.strides()), 0)
-    }
 }
 
 /// A number as the bytes of an element.

@@ -1,29 +1,37 @@
 //! Tensors: what they are, how they are made and read.
 //!
 //! Reading order: this file ([`Tensor`] and its properties), `make` (tensors from values), `read` (values from tensors),
-//! `context` (which operation failed), `view` (other sizes and strides over the same storage), `place` (which device),
+//! `context` (which operation failed), `view` (other sizes and strides over the same storage), `overlap` (memory that views share), `resize` (outputs that get other sizes),
+//! `place` (which device),
 //! `signs` (conjugates that are views), `typed` (torch's types of tensors), `display` (as torch prints it).
 
 mod context;
 mod display;
 mod make;
+mod overlap;
 mod place;
 mod read;
+mod resize;
 mod signs;
 mod typed;
 mod view;
 
+use std::sync::OnceLock;
+
 use c10_core::{Arg, Device, DeviceType, MemoryAccess};
 
 pub(crate) use context::Context;
-pub(crate) use make::{check_inside, empty_strided, scalar_bytes, storage_like, storage_of};
+pub(crate) use make::{empty_strided, scalar_bytes, storage_like, storage_of};
+pub(crate) use overlap::{check_apart, check_overlap, may_mix, may_share, repeats};
 pub use place::{Destination, ToDevice};
 pub(crate) use read::{Places, read_complex, scalar_of};
+pub(crate) use resize::resize_output;
 pub(crate) use signs::Signs;
 pub use typed::{TypedElement, TypedStorage, TypedTensor};
 
 use crate::base::dtype::DType;
 use crate::base::error::Result;
+use crate::base::layout::check_inside;
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims};
 use crate::storage::Storage;
@@ -32,7 +40,22 @@ use crate::storage::Storage;
 ///
 /// Clones and views refer to the same memory. Operations on a CUDA device are queued on its current stream and return
 /// before they are done.
-#[derive(Clone)]
+///
+/// An operation in place or into an output is refused where the output certainly shares memory with an input, other than
+/// element by element, or repeats an element. Of views with gaps that is not certain: where elements of theirs are at one
+/// place, the result is not specified, as in torch. An output that has other sizes than the result gets those of the
+/// result; clones and views of the output that were made before keep theirs.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use aten_cuda::{DType, Tensor};
+///
+/// let (x, out) = (Tensor::ones(&[2, 3], DType::F32, "cuda")?, Tensor::empty(&[0], DType::F32, "cuda")?);
+/// x.select(1, 0)?.add_(&x.select(1, 1)?)?;
+/// x.mul_out(2, &out)?;
+/// assert_eq!((out.sizes(), out.to_vec::<f32>()?), (&[2, 3][..], vec![4.0, 2.0, 2.0, 4.0, 2.0, 2.0]));
+/// # Ok::<(), aten_cuda::Error>(())
+/// ```
 pub struct Tensor {
     storage: Storage,
     dtype: DType,
@@ -43,6 +66,18 @@ pub struct Tensor {
     signs: Signs,
     /// Whether regions of autocast keep its casts.
     is_parameter: bool,
+    /// The tensor that this handle refers to since it was resized as an output. All else is read through
+    /// [`Self::latest`].
+    resized: OnceLock<Box<Self>>,
+}
+
+impl Clone for Tensor {
+    fn clone(&self) -> Self {
+        let Self { storage, dtype, sizes, strides, offset, signs, is_parameter, .. } = self.latest();
+        let (storage, sizes, strides) = (storage.clone(), sizes.clone(), strides.clone());
+        let (dtype, offset, signs, is_parameter) = (*dtype, *offset, *signs, *is_parameter);
+        Self { storage, dtype, sizes, strides, offset, signs, is_parameter, resized: OnceLock::new() }
+    }
 }
 
 /// What stands beside a tensor in an operation: another tensor or a number.
@@ -77,15 +112,49 @@ impl<T: Into<Scalar>> From<T> for Operand<'_> {
 }
 
 impl Tensor {
-    /// A view of elements as they lie in the storage; the caller has checked that it is inside.
+    /// Makes a view of elements as they lie in the storage. Every tensor is made here, by [`Self::with_layout`] or by
+    /// [`Self::whole_of`].
+    ///
+    /// # Errors
+    /// The layout must not exist ([`check_inside`]).
     #[inline]
-    pub(crate) fn view_of(storage: Storage, dtype: DType, sizes: Dims, strides: Dims, offset: i64) -> Self {
-        Self { storage, dtype, sizes, strides, offset, signs: Signs::PLAIN, is_parameter: false }
+    pub(crate) fn view_of(storage: Storage, dtype: DType, sizes: Dims, strides: Dims, offset: i64) -> Result<Self> {
+        check_inside(storage.nbytes(), dtype, &sizes, &strides, offset)?;
+        let resized = OnceLock::new();
+        Ok(Self { storage, dtype, sizes, strides, offset, signs: Signs::PLAIN, is_parameter: false, resized })
     }
 
-    /// The same elements with other sizes and strides; the caller has checked that they are inside the storage.
-    pub(crate) fn with_layout(&self, sizes: Dims, strides: Dims, offset: i64) -> Self {
-        Self { storage: self.storage.clone(), sizes, strides, offset, is_parameter: false, ..*self }
+    /// Makes a view of the same storage with other sizes and strides.
+    ///
+    /// # Errors
+    /// The layout must not exist ([`check_inside`]).
+    pub(crate) fn with_layout(&self, sizes: Dims, strides: Dims, offset: i64) -> Result<Self> {
+        let Self { storage, dtype, signs, .. } = self.latest();
+        check_inside(storage.nbytes(), *dtype, &sizes, &strides, offset)?;
+        let (storage, resized) = (storage.clone(), OnceLock::new());
+        Ok(Self { storage, dtype: *dtype, sizes, strides, offset, signs: *signs, is_parameter: false, resized })
+    }
+
+    /// Makes a tensor with the sizes and strides of this one, which is contiguous, in new memory of that many elements.
+    #[inline]
+    pub(crate) fn whole_of(&self, storage: Storage, dtype: DType) -> Self {
+        let (sizes, strides) = (Dims::from_slice(self.sizes()), Dims::from_slice(self.strides()));
+        debug_assert!(
+            check_inside(storage.nbytes(), dtype, &sizes, &strides, 0).is_ok(),
+            "the memory has the elements"
+        );
+        let (signs, resized) = (Signs::PLAIN, OnceLock::new());
+        Self { storage, dtype, sizes, strides, offset: 0, signs, is_parameter: false, resized }
+    }
+
+    /// Returns the tensor that this handle refers to.
+    #[inline]
+    fn latest(&self) -> &Self {
+        let mut tensor = self;
+        while let Some(next) = tensor.resized.get() {
+            tensor = next;
+        }
+        tensor
     }
 
     /// The same memory with other signs.
@@ -118,7 +187,7 @@ impl Tensor {
     /// The device of the memory (`device`).
     #[must_use]
     pub fn device(&self) -> Device {
-        self.storage.device()
+        self.storage().device()
     }
 
     /// Whether the memory is on a CUDA device (`is_cuda`).
@@ -130,31 +199,31 @@ impl Tensor {
     /// The sizes (`shape`, `size()`).
     #[must_use]
     pub fn sizes(&self) -> &[i64] {
-        &self.sizes
+        &self.latest().sizes
     }
 
     /// The strides in elements (`stride()`).
     #[must_use]
     pub fn strides(&self) -> &[i64] {
-        &self.strides
+        &self.latest().strides
     }
 
     /// The place of the first element in the storage, in elements (`storage_offset()`).
     #[must_use]
     pub fn storage_offset(&self) -> i64 {
-        self.offset
+        self.latest().offset
     }
 
     /// The storage (`untyped_storage()`).
     #[must_use]
     pub fn storage(&self) -> &Storage {
-        &self.storage
+        &self.latest().storage
     }
 
     /// The number of dimensions (`dim()`).
     #[must_use]
     pub fn dim(&self) -> usize {
-        self.sizes.len()
+        self.sizes().len()
     }
 
     /// The size of a dimension, which may be counted from the end with a negative number (`size(dim)`).
@@ -163,13 +232,13 @@ impl Tensor {
     /// There is no such dimension.
     pub fn size(&self, dim: i64) -> Result<i64> {
         let at = shape::wrap_dim(dim, self.dim())?;
-        Ok(self.sizes.get(at).copied().unwrap_or(1))
+        Ok(self.sizes().get(at).copied().unwrap_or(1))
     }
 
     /// The number of elements (`numel()`).
     #[must_use]
     pub fn numel(&self) -> i64 {
-        shape::numel(&self.sizes)
+        shape::numel(self.sizes())
     }
 
     /// Bytes of an element (`element_size()`).
@@ -187,14 +256,17 @@ impl Tensor {
     /// Whether the elements lie one after another, the last dimension fastest (`is_contiguous()`).
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
-        shape::is_contiguous(&self.sizes, &self.strides)
+        shape::is_contiguous(self.sizes(), self.strides())
     }
 
-    /// The address of the first element, on its device or on the host; 0 without memory (`data_ptr()`).
+    /// The address of the first element, on its device or on the host; 0 without elements (`data_ptr()`).
     #[must_use]
     pub fn data_ptr(&self) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
         let offset = u64::try_from(self.byte_offset()).unwrap_or(0);
-        match self.storage.data_ptr() {
+        match self.storage().data_ptr() {
             0 => 0,
             first => first + offset,
         }
@@ -204,10 +276,10 @@ impl Tensor {
     /// all the same.
     #[inline]
     pub(crate) fn alignment(&self) -> u64 {
-        let first = match self.storage.present() {
+        let first = match self.storage().present() {
             Some(buffer) => buffer.address(),
-            None if self.storage.deferred().is_some() => 0,
-            None => self.storage.data_ptr(),
+            None if self.storage().deferred().is_some() => 0,
+            None => self.storage().data_ptr(),
         };
         (first + u64::try_from(self.byte_offset()).unwrap_or(0)) % 512
     }
@@ -215,30 +287,44 @@ impl Tensor {
     /// Whether the memory is pinned, so that devices copy from it and to it while the program goes on (`is_pinned()`).
     #[must_use]
     pub fn is_pinned(&self) -> bool {
-        self.storage.is_pinned()
+        self.storage().is_pinned()
     }
 
-    /// The same view of other memory, which has as many bytes.
-    pub(crate) fn over(&self, storage: Storage) -> Self {
-        Self { storage, is_parameter: false, ..self.clone() }
+    /// Makes a view with this layout over other memory.
+    ///
+    /// # Errors
+    /// The other memory is smaller.
+    pub(crate) fn over(&self, storage: Storage) -> Result<Self> {
+        check_inside(storage.nbytes(), self.dtype, self.sizes(), self.strides(), self.storage_offset())?;
+        Ok(Self { storage, is_parameter: false, ..self.clone() })
     }
 
-    /// The place of the first element in the storage, in bytes.
+    /// Whether there are no elements.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sizes().contains(&0)
+    }
+
+    /// Returns the place of the first element in the storage, in bytes. A view without elements has the place 0: its
+    /// offset may be outside the storage.
     #[inline]
     pub(crate) fn byte_offset(&self) -> usize {
-        usize::try_from(self.offset).unwrap_or(0) * self.element_size()
+        if self.is_empty() {
+            return 0;
+        }
+        usize::try_from(self.storage_offset()).unwrap_or(0) * self.element_size()
     }
 
     /// The bytes between the first element and the end of the last one.
     pub(crate) fn byte_extent(&self) -> usize {
-        let extent = shape::extent(&self.sizes, &self.strides).unwrap_or(0);
+        let extent = shape::extent(self.sizes(), self.strides()).unwrap_or(0);
         usize::try_from(extent).unwrap_or(0) * self.element_size()
     }
 
     /// The memory of the view as what work of a library does to it; nothing for a tensor on no device.
     pub(crate) fn used(&self, access: MemoryAccess) -> Option<Arg<'_>> {
         let start = self.byte_offset();
-        Some(Arg::range(self.storage.buffer()?, start..start + self.byte_extent()).accessed(access))
+        Some(Arg::range(self.storage().buffer()?, start..start + self.byte_extent()).accessed(access))
     }
 }
 

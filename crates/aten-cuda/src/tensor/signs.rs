@@ -173,16 +173,17 @@ impl Tensor {
         if !self.dtype().is_complex() {
             return Err(invalid("view_as_real is only supported for complex tensors"));
         }
-        Ok(self.parts())
+        self.parts()
     }
 
     /// Real and imaginary parts as they lie in memory.
-    fn parts(&self) -> Self {
+    fn parts(&self) -> Result<Self> {
         let sizes: Dims = self.sizes().iter().copied().chain([2]).collect();
-        let strides: Dims = self.strides().iter().map(|stride| stride * 2).chain([1]).collect();
+        let strides: Dims = self.strides().iter().map(|stride| stride.saturating_mul(2)).chain([1]).collect();
         let storage = self.storage().clone();
-        let view = Self::view_of(storage, self.dtype().to_real(), sizes, strides, self.storage_offset() * 2);
-        view.with_signs(Signs { is_neg: self.is_neg(), ..Signs::PLAIN })
+        let offset = self.storage_offset().saturating_mul(2);
+        let view = Self::view_of(storage, self.dtype().to_real(), sizes, strides, offset)?;
+        Ok(view.with_signs(Signs { is_neg: self.is_neg(), ..Signs::PLAIN }))
     }
 
     /// The pairs of a last dimension of two floats as complex numbers, as a view.
@@ -216,7 +217,7 @@ impl Tensor {
         }
         let strides = strides.iter().map(|stride| stride / 2).collect();
         let view =
-            Self::view_of(self.storage().clone(), dtype, Dims::from_slice(sizes), strides, self.storage_offset() / 2);
+            Self::view_of(self.storage().clone(), dtype, Dims::from_slice(sizes), strides, self.storage_offset() / 2)?;
         Ok(view.with_signs(self.signs()))
     }
 
@@ -225,7 +226,7 @@ impl Tensor {
     /// # Errors
     /// None.
     pub fn real(&self) -> Result<Self> {
-        if self.dtype().is_complex() { self.parts().select(-1, 0) } else { Ok(self.clone()) }
+        if self.dtype().is_complex() { self.parts()?.select(-1, 0) } else { Ok(self.clone()) }
     }
 
     /// The imaginary parts, as a view (`torch.imag`). Those of a conjugate are negatives of what lies in memory
@@ -237,7 +238,7 @@ impl Tensor {
         if !self.dtype().is_complex() {
             return Err(invalid("imag is not implemented for tensors with non-complex dtypes."));
         }
-        let parts = self.parts().select(-1, 1)?;
+        let parts = self.parts()?.select(-1, 1)?;
         Ok(parts.with_signs(Signs { is_neg: self.signs().turns(1), ..Signs::PLAIN }))
     }
 

@@ -1,10 +1,9 @@
 //! Other sizes and strides over the same storage. None of these copies an element, but [`Tensor::reshape`] and
-//! [`Tensor::contiguous`] where they must.
+//! [`Tensor::contiguous`] where they must. All make their view by [`Tensor::with_layout`], which checks it.
 
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{self, Dims, contiguous_strides, wrap_dim};
 use crate::tensor::Tensor;
-use crate::tensor::make::check_inside;
 
 impl Tensor {
     /// Sizes and strides over the storage, from `offset` on or from the tensor's own first element (`as_strided`).
@@ -13,8 +12,7 @@ impl Tensor {
     /// A size or a stride is negative, or the view is not inside the storage.
     pub fn as_strided(&self, sizes: &[i64], strides: &[i64], offset: Option<i64>) -> Result<Self> {
         let offset = offset.unwrap_or(self.storage_offset());
-        check_inside(self.storage().nbytes(), self.dtype(), sizes, strides, offset)?;
-        Ok(self.with_layout(Dims::from_slice(sizes), Dims::from_slice(strides), offset))
+        self.with_layout(Dims::from_slice(sizes), Dims::from_slice(strides), offset)
     }
 
     /// The same elements with other sizes; one of them may be -1 (`view`).
@@ -24,7 +22,7 @@ impl Tensor {
     pub fn view(&self, sizes: &[i64]) -> Result<Self> {
         let sizes = infer_size(sizes, self.numel())?;
         match view_strides(self.sizes(), self.strides(), &sizes) {
-            Some(strides) => Ok(self.with_layout(sizes, strides, self.storage_offset())),
+            Some(strides) => self.with_layout(sizes, strides, self.storage_offset()),
             None => Err(TensorError::ViewNeedsCopy.into()),
         }
     }
@@ -36,7 +34,7 @@ impl Tensor {
     pub fn reshape(&self, sizes: &[i64]) -> Result<Self> {
         let sizes = infer_size(sizes, self.numel())?;
         match view_strides(self.sizes(), self.strides(), &sizes) {
-            Some(strides) => Ok(self.with_layout(sizes, strides, self.storage_offset())),
+            Some(strides) => self.with_layout(sizes, strides, self.storage_offset()),
             None => self.contiguous()?.view(&sizes),
         }
     }
@@ -60,7 +58,7 @@ impl Tensor {
             sizes.swap(first, second);
             strides.swap(first, second);
         }
-        Ok(self.with_layout(sizes, strides, self.storage_offset()))
+        self.with_layout(sizes, strides, self.storage_offset())
     }
 
     /// A matrix with its dimensions swapped; a vector as it is (`t`).
@@ -95,7 +93,7 @@ impl Tensor {
             sizes.push(self.sizes()[at]);
             strides.push(self.strides()[at]);
         }
-        Ok(self.with_layout(sizes, strides, self.storage_offset()))
+        self.with_layout(sizes, strides, self.storage_offset())
     }
 
     /// One place of a dimension, which goes away (`select`).
@@ -118,7 +116,7 @@ impl Tensor {
         let (mut sizes, mut strides) = (Dims::from_slice(self.sizes()), Dims::from_slice(self.strides()));
         sizes.remove(at);
         let stride = strides.remove(at);
-        Ok(self.with_layout(sizes, strides, self.storage_offset() + place * stride))
+        self.with_layout(sizes, strides, self.storage_offset().saturating_add(place.saturating_mul(stride)))
     }
 
     /// Every `step`th place of a dimension from `start` up to `end`; places past the ends are brought to them (`slice`).
@@ -138,10 +136,11 @@ impl Tensor {
         let start = place(start.unwrap_or(0));
         let end = place(end.unwrap_or(i64::MAX)).max(start);
         let (mut sizes, mut strides) = (Dims::from_slice(self.sizes()), Dims::from_slice(self.strides()));
-        sizes[at] = (end - start + step - 1) / step;
-        let offset = self.storage_offset() + start * strides[at];
+        // Rounded up without a sum that a large step would make overflow.
+        sizes[at] = if start < end { (end - start - 1) / step + 1 } else { 0 };
+        let offset = self.storage_offset().saturating_add(start.saturating_mul(strides[at]));
         strides[at] = strides[at].saturating_mul(step);
-        Ok(self.with_layout(sizes, strides, offset))
+        self.with_layout(sizes, strides, offset)
     }
 
     /// A range of a dimension (`narrow`).
@@ -204,7 +203,7 @@ impl Tensor {
             strides.push(stride);
         }
         shape::checked_numel(&sizes)?;
-        Ok(self.with_layout(sizes, strides, self.storage_offset()))
+        self.with_layout(sizes, strides, self.storage_offset())
     }
 
     /// Without dimensions of one element: all of them, or the one that is named if it has one (`squeeze`).
@@ -217,7 +216,7 @@ impl Tensor {
         let dims: Vec<usize> = (0..self.dim()).filter(kept).collect();
         let sizes = dims.iter().map(|&at| self.sizes()[at]).collect();
         let strides = dims.iter().map(|&at| self.strides()[at]).collect();
-        Ok(self.with_layout(sizes, strides, self.storage_offset()))
+        self.with_layout(sizes, strides, self.storage_offset())
     }
 
     /// A new dimension of one element before the named place (`unsqueeze`).
@@ -227,10 +226,10 @@ impl Tensor {
     pub fn unsqueeze(&self, dim: i64) -> Result<Self> {
         let at = wrap_dim(dim, self.dim() + 1)?;
         let (mut sizes, mut strides) = (Dims::from_slice(self.sizes()), Dims::from_slice(self.strides()));
-        let stride = if at < self.dim() { sizes[at] * strides[at] } else { 1 };
+        let stride = if at < self.dim() { sizes[at].saturating_mul(strides[at]) } else { 1 };
         sizes.insert(at, 1);
         strides.insert(at, stride);
-        Ok(self.with_layout(sizes, strides, self.storage_offset()))
+        self.with_layout(sizes, strides, self.storage_offset())
     }
 
     /// The diagonal of two dimensions as a new last dimension (`diagonal`).
@@ -249,11 +248,11 @@ impl Tensor {
             _ => rows.saturating_add(offset).min(columns),
         }
         .max(0);
-        let stride = strides[first] + strides[second];
+        let stride = strides[first].saturating_add(strides[second]);
         let start = match (length, offset) {
             (0, _) => 0,
-            (_, 0..) => offset * strides[second],
-            _ => -offset * strides[first],
+            (_, 0..) => offset.saturating_mul(strides[second]),
+            _ => offset.saturating_neg().saturating_mul(strides[first]),
         };
         for dim in [first.max(second), first.min(second)] {
             sizes.remove(dim);
@@ -261,7 +260,7 @@ impl Tensor {
         }
         sizes.push(length);
         strides.push(stride);
-        Ok(self.with_layout(sizes, strides, self.storage_offset() + start))
+        self.with_layout(sizes, strides, self.storage_offset().saturating_add(start))
     }
 }
 

@@ -182,7 +182,7 @@ pub(crate) fn reversed(out: &Tensor, source: &Tensor, dims: &[usize]) -> Result<
     }
     let mut iteration = iteration.joined();
     let one = Dims::from_elem(1, 1);
-    let from = source.with_layout(one.clone(), one, start);
+    let from = source.with_layout(one.clone(), one, start)?;
     let width = widen(&mut iteration, width, &[0, 1], None, [out.data_ptr(), from.data_ptr()], 0);
     let plan = plan(&iteration)?;
     let kernel = ["move_1", "move_2", "move_4", "move_8", "move_16"][width.trailing_zeros() as usize];

@@ -1,8 +1,9 @@
 //! Launches of `kernels/select.cu`: what a mask keeps.
 //!
 //! # Safety
-//! Masks, sources and places are contiguous tensors of `n` elements, which each function checks; outputs have an element
-//! for each that is kept, which [`Kept`] has counted with the same mask.
+//! Masks, sources and places are contiguous tensors of `n` elements, which each function checks. Outputs and sources that
+//! have an element for each that is kept are bounded by their own number of elements: the mask may have changed since
+//! [`Kept`] has counted it.
 #![expect(unsafe_code, reason = "launches of kernels that are written in CUDA C++")]
 
 use c10_core::{Arg, DeviceIndex, LaunchConfig};
@@ -84,6 +85,8 @@ impl<'a> Kept<'a> {
             Arg::I64(total),
             shape.argument(),
         ];
+        let rank = i64::try_from(sizes.len()).unwrap_or(0);
+        debug_assert!(out.numel() == total * rank, "a number for each kept element and dimension");
         // SAFETY: `out` has `total` numbers for each dimension; the sizes multiply to the mask's elements.
         unsafe { super::launch(&TEXT, "place_coordinates", self.device, &self.config, &arguments)? };
         Ok(())
@@ -93,18 +96,20 @@ impl<'a> Kept<'a> {
     pub(crate) fn elements(&self, out: &Tensor, from: &Tensor) -> Result<()> {
         debug_assert!(from.is_contiguous() && from.numel() == self.mask.numel(), "an element for each of the mask");
         let kernel = ["place_1", "place_2", "place_4", "place_8", "place_16"][width(from)];
-        let arguments = [memory(out)?, self.counts()?, memory(self.mask)?, memory(from)?, Arg::I64(from.numel())];
-        // SAFETY: `from` has an element for each of the mask, and `out` one for each that is kept.
+        let (n, kept) = (Arg::I64(from.numel()), Arg::I64(out.numel()));
+        let arguments = [memory(out)?, self.counts()?, memory(self.mask)?, memory(from)?, n, kept];
+        // SAFETY: `from` has an element for each of the mask, and no more than `out` has are written.
         unsafe { super::launch(&TEXT, kernel, self.device, &self.config, &arguments)? };
         Ok(())
     }
 
-    /// Writes elements of a contiguous source to the kept places of a contiguous tensor. The source has enough.
+    /// Writes elements of a contiguous source to the kept places of a contiguous tensor, as long as there are any.
     pub(crate) fn fill(&self, out: &Tensor, from: &Tensor) -> Result<()> {
         debug_assert!(out.is_contiguous() && out.numel() == self.mask.numel(), "an element for each of the mask");
         let kernel = ["fill_1", "fill_2", "fill_4", "fill_8", "fill_16"][width(from)];
-        let arguments = [memory(out)?, self.counts()?, memory(self.mask)?, memory(from)?, Arg::I64(out.numel())];
-        // SAFETY: `out` has an element for each of the mask, and `from` one for each that is kept.
+        let (n, given) = (Arg::I64(out.numel()), Arg::I64(from.numel()));
+        let arguments = [memory(out)?, self.counts()?, memory(self.mask)?, memory(from)?, n, given];
+        // SAFETY: `out` has an element for each of the mask, and no more than `from` has are read.
         unsafe { super::launch(&TEXT, kernel, self.device, &self.config, &arguments)? };
         Ok(())
     }
@@ -114,7 +119,8 @@ impl<'a> Kept<'a> {
     pub(crate) fn groups(&self, out: &Tensor, places: &Tensor) -> Result<()> {
         debug_assert!(places.is_contiguous() && places.numel() == self.mask.numel(), "a place for each of the mask");
         let arguments = [memory(out)?, self.counts()?, memory(self.mask)?, memory(places)?, Arg::I64(places.numel())];
-        // SAFETY: the places are those of a sort of `numel` elements, each of which is there once.
+        debug_assert!(out.numel() == places.numel(), "a group for each element");
+        // SAFETY: `out` has an element for each of the mask, and places outside of it are left out.
         unsafe { super::launch(&TEXT, "place_groups", self.device, &self.config, &arguments)? };
         Ok(())
     }
@@ -126,4 +132,55 @@ impl<'a> Kept<'a> {
 
 fn width(tensor: &Tensor) -> usize {
     tensor.element_size().trailing_zeros() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every memory is an allocation of the driver, which the simulated device checks the bounds of.
+    #[test]
+    fn a_mask_that_changes_after_the_count_reaches_nothing_outside() -> Result<()> {
+        let simulated = testkit::simulated_runtime();
+        simulated.runtime().memory().enable_caching(false);
+        let n = 9000;
+        for dtype in [DType::U8, DType::BF16, DType::F32, DType::I64, DType::C128] {
+            let mask = Tensor::zeros(&[n], DType::Bool, "cuda")?;
+            mask.narrow(0, 10, 3)?.fill_(true)?;
+            let kept = Kept::count(&mask)?;
+            let total = kept.total()?;
+            assert_eq!(total, 3);
+            mask.fill_(true)?;
+
+            let (from, out) = (Tensor::ones(&[n], dtype, "cuda")?, Tensor::zeros(&[total], dtype, "cuda")?);
+            kept.elements(&out, &from)?;
+            assert_eq!(out.to_bytes()?, Tensor::ones(&[total], dtype, "cpu")?.to_bytes()?, "{dtype}");
+
+            let (source, out) = (Tensor::ones(&[total], dtype, "cuda")?, Tensor::zeros(&[n], dtype, "cuda")?);
+            kept.fill(&out, &source)?;
+            let filled = out.ne(0)?.to_bools()?;
+            assert_eq!(filled.iter().filter(|is_filled| **is_filled).count(), 3, "{dtype}");
+
+            let out = Tensor::zeros(&[2, total], DType::I64, "cuda")?;
+            kept.coordinates(&out, &[n / 10, 10], total)?;
+            assert_eq!(out.to_vec::<i64>()?, [0, 0, 0, 0, 1, 2], "{dtype}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn groups_of_places_that_are_none_are_left_out() -> Result<()> {
+        let simulated = testkit::simulated_runtime();
+        simulated.runtime().memory().enable_caching(false);
+        let n = 5000;
+        let mask = Tensor::ones(&[n], DType::Bool, "cuda")?;
+        let kept = Kept::count(&mask)?;
+        let out = Tensor::full(&[n], 7, DType::I64, "cuda")?;
+        for place in [n, i64::MAX, i64::MIN, -1] {
+            kept.groups(&out, &Tensor::full(&[n], place, DType::I64, "cuda")?)?;
+        }
+        kept.groups(&out, &Tensor::arange(0, n, 1, None, "cuda")?.flip(&[0])?)?;
+        assert_eq!(out.to_vec::<i64>()?, (0..n).rev().collect::<Vec<_>>());
+        Ok(())
+    }
 }

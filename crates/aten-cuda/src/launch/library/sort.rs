@@ -1,7 +1,8 @@
 //! Launches of `kernels/sort.cu`: stable sorts of rows with the places that the elements had.
 //!
 //! # Safety
-//! All tensors are contiguous: elements of `rows` times `n`, results of `rows` times what is kept of each row.
+//! All tensors are contiguous: elements of `rows` times `n`, results of `rows` times what is kept of each row. The kernels
+//! bound places by the row, since elements may change between two launches.
 #![expect(unsafe_code, reason = "launches of kernels that are written in CUDA C++")]
 
 use c10_core::{Arg, DeviceBuffer, DeviceIndex, LaunchConfig};
@@ -121,19 +122,28 @@ fn is_recorded(
 
 /// Sorts rows of any length, but for lengths that do not fit into 32 bits.
 pub(crate) fn long(rows: &Rows<'_>, values: &Tensor, places: &Tensor) -> Result<()> {
-    let (kind, wide) = kind(rows)?;
     if u32::try_from(rows.n).is_err() {
         return Err(TensorError::TooLarge { sizes: vec![rows.rows, rows.n] }.into());
     }
     if is_recorded(rows, (values, places), u64::MAX, long)? {
         return Ok(());
     }
-    let passes = i64::try_from(rows.elements.element_size()).unwrap_or(8);
+    passes(rows, &starts(rows)?, values, places)
+}
+
+/// Digits of a key, and passes that are made.
+fn digits(rows: &Rows<'_>) -> (i64, i64) {
+    let digits = i64::try_from(rows.elements.element_size()).unwrap_or(8);
     let bits = rows.greatest.map_or(64, |greatest| 64 - i64::from(greatest.leading_zeros()));
-    let taken = passes.min((bits + 7) / 8).max(1);
+    (digits, digits.min((bits + 7) / 8).max(1))
+}
+
+/// Makes the passes. The elements may have changed since the digits were counted.
+fn passes(rows: &Rows<'_>, starts: &Tensor, values: &Tensor, places: &Tensor) -> Result<()> {
+    let (kind, wide) = kind(rows)?;
+    let (passes, taken) = digits(rows);
     let key = if wide { DType::I64 } else { DType::I32 };
     let scratch = |count: i64, dtype: DType| Tensor::uninitialized(&[count], dtype, rows.elements);
-    let starts = starts(rows, taken, kind, wide)?;
     let numel = rows.rows * rows.n;
     // One pass needs nothing between, two need one memory, more need two.
     let between = |needed: bool| if needed { numel } else { 0 };
@@ -153,7 +163,7 @@ pub(crate) fn long(rows: &Rows<'_>, values: &Tensor, places: &Tensor) -> Result<
         // The memory that the pass before has written, if it was not the first one.
         let (from, to) = (usize::from(pass % 2 == 0), usize::from(pass % 2 == 1));
         let work = Pass {
-            tensors: [rows.elements, values, places, &keys[from], &was[from], &keys[to], &was[to], &starts, &states],
+            tensors: [rows.elements, values, places, &keys[from], &was[from], &keys[to], &was[to], starts, &states],
             ticket: states.data_ptr() + words.unsigned_abs() * 8,
             n: rows.n,
             numbers: [
@@ -199,7 +209,8 @@ impl Pass<'_> {
 }
 
 /// For each row, pass and digit, how many keys have a lower digit.
-fn starts(rows: &Rows<'_>, passes: i64, kind: i32, wide: bool) -> Result<Tensor> {
+fn starts(rows: &Rows<'_>) -> Result<Tensor> {
+    let ((kind, wide), (_, passes)) = (kind(rows)?, digits(rows));
     let counts = Tensor::zeros(&[rows.rows * passes * DIGITS as i64], DType::I64, rows.elements)?;
     let parts = (rows.n + COUNTED - 1) / COUNTED;
     let config = super::row((parts * rows.rows).unsigned_abs() * u64::from(THREADS), THREADS)?;
@@ -224,4 +235,34 @@ fn starts(rows: &Rows<'_>, passes: i64, kind: i32, wide: bool) -> Result<Tensor>
 fn device(rows: &Rows<'_>) -> Result<DeviceIndex> {
     let buffer: Option<&DeviceBuffer> = rows.elements.plain_storage()?.buffer();
     buffer.map(DeviceBuffer::device_index).ok_or_else(|| invalid("elements on no device"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every memory is an allocation of the driver, which the simulated device checks the bounds of.
+    #[test]
+    fn elements_that_change_after_their_digits_are_counted_stay_in_their_rows() -> Result<()> {
+        let simulated = testkit::simulated_runtime();
+        simulated.runtime().memory().enable_caching(false);
+        let (count, n) = (2, 3 * TILE);
+        for dtype in [DType::U8, DType::I16, DType::I32, DType::I64] {
+            let elements = Tensor::zeros(&[count, n], dtype, "cuda")?;
+            let order =
+                Rows { elements: &elements, rows: count, n, descending: false, nan_greatest: false, greatest: None };
+            let counted = starts(&order)?;
+            // All digits but the highest one are the greatest now, of which none was counted.
+            elements.fill_(if dtype == DType::U8 { 255 } else { -1 })?;
+            let values = Tensor::zeros(&[count, n], dtype, "cuda")?;
+            let places = Tensor::zeros(&[count, n], DType::I64, "cuda")?;
+            passes(&order, &counted, &values, &places)?;
+            assert_eq!(places.to_vec::<i64>()?.len(), 2 * 3 * 2048, "{dtype}");
+            // Without a change each element has its place.
+            long(&order, &values, &places)?;
+            assert_eq!(values.to_bytes()?, elements.to_bytes()?, "{dtype}");
+            assert_eq!(places.to_vec::<i64>()?, [(0..n).collect::<Vec<_>>(), (0..n).collect()].concat(), "{dtype}");
+        }
+        Ok(())
+    }
 }

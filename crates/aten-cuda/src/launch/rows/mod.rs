@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::{Keeps, Part, Prepared, ProgramKey, parts, pinned, record};
 use crate::base::error::Result;
 use crate::base::shape::Dims;
-use crate::iterate::Iteration;
+use crate::iterate::{Iteration, Placed};
 use crate::tensor::{Context, Tensor, is_host};
 use c10_core::locks::RwLock;
 
@@ -105,12 +105,12 @@ impl Frame {
         let (reduced, kept): (Vec<usize>, Vec<usize>) = (0..sizes.len()).partition(|dim| work.dims.contains(dim));
         // Inputs come first, so that their order in memory decides.
         let operands = || work.inputs.iter().chain(work.outputs);
-        let kept = iteration(operands().map(|tensor| part_of(tensor, &kept)), &kept, sizes, false);
+        let kept = iteration(operands().map(|tensor| Lines::of(tensor, &kept)), &kept, sizes, false);
         let of_rows = operands().map(|tensor| {
-            let part = part_of(tensor, &reduced);
+            let part = Lines::of(tensor, &reduced);
             let sizes: Dims = reduced.iter().map(|&dim| sizes[dim]).collect();
             // One result for a row stands at each of its elements.
-            if part.sizes() == sizes.as_slice() { part } else { repeated(&part, &sizes) }
+            if part.sizes == sizes { part } else { part.repeated(sizes) }
         });
         // Places are counted, and scans go, in logical order.
         let in_order = work.reduction.is_indexed() || *work.reduction.last() == Last::Running;
@@ -127,22 +127,44 @@ impl Frame {
     }
 }
 
-fn iteration(operands: impl Iterator<Item = Tensor>, dims: &[usize], sizes: &[i64], in_order: bool) -> Iteration {
-    let tensors: SmallVec<[Tensor; 4]> = operands.collect();
-    let references: SmallVec<[&Tensor; 4]> = tensors.iter().collect();
+fn iteration(operands: impl Iterator<Item = Lines>, dims: &[usize], sizes: &[i64], in_order: bool) -> Iteration {
+    let operands: SmallVec<[Lines; 4]> = operands.collect();
+    let references: SmallVec<[&Lines; 4]> = operands.iter().collect();
     let sizes: Dims = dims.iter().map(|&dim| sizes[dim]).collect();
     Iteration::new(&sizes, &references, in_order)
 }
 
-/// The first element of a tensor and those that differ from it in these dimensions only.
-fn part_of(tensor: &Tensor, dims: &[usize]) -> Tensor {
-    let pick = |of: &[i64]| -> Dims { dims.iter().map(|&dim| of[dim]).collect() };
-    let (sizes, strides) = (pick(tensor.sizes()), pick(tensor.strides()));
-    tensor.with_layout(sizes, strides, tensor.storage_offset())
+/// The layout of some dimensions of a tensor. It is no view: a tensor without elements may have elements in some of its
+/// dimensions.
+struct Lines {
+    sizes: Dims,
+    strides: Dims,
+    width: i64,
 }
 
-/// The first element of a tensor at every place of other sizes.
-fn repeated(tensor: &Tensor, sizes: &[i64]) -> Tensor {
-    let (sizes, strides) = (Dims::from_slice(sizes), Dims::from_elem(0, sizes.len()));
-    tensor.with_layout(sizes, strides, tensor.storage_offset())
+impl Lines {
+    fn of(tensor: &Tensor, dims: &[usize]) -> Self {
+        let pick = |of: &[i64]| -> Dims { dims.iter().map(|&dim| of[dim]).collect() };
+        Self { sizes: pick(tensor.sizes()), strides: pick(tensor.strides()), width: Placed::width(tensor) }
+    }
+
+    /// Returns the layout of the first element at every place of other sizes.
+    fn repeated(&self, sizes: Dims) -> Self {
+        let strides = Dims::from_elem(0, sizes.len());
+        Self { sizes, strides, width: self.width }
+    }
+}
+
+impl Placed for Lines {
+    fn sizes(&self) -> &[i64] {
+        &self.sizes
+    }
+
+    fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    fn width(&self) -> i64 {
+        self.width
+    }
 }

@@ -13,9 +13,8 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{self, Dims};
 use crate::launch::library::index::{self, Action, Along, Indexed};
-use crate::ops::pointwise::check_overlap;
 use crate::report::Reporter;
-use crate::tensor::{Context, Tensor, is_host};
+use crate::tensor::{Context, Tensor, check_overlap, is_host};
 
 /// What indices of several dimensions come to.
 struct Combined {
@@ -55,7 +54,7 @@ impl Tensor {
     pub fn index_put_(&self, indices: &[Option<&Self>], values: &Self, accumulate: bool) -> Result<&Self> {
         let run = || {
             check_same_dtype(self, values)?;
-            check_overlap(self, &[])?;
+            note_repeats(self);
             let number;
             let values = if values.dim() == 0 && is_host(values.device()) && !is_host(self.device()) {
                 number = Self::full(&[], values.item()?, self.dtype(), self)?;
@@ -134,11 +133,15 @@ impl Tensor {
             place_strides.insert(first + at, stride);
         }
         shape::checked_numel(&sizes)?;
-        // An index that is out of range has been reported, and stands for the first place, which may not be there.
+        let is_missing = dims.iter().any(|&dim| self.sizes()[dim] == 0);
+        if is_missing && places.numel() > 0 {
+            return Err(invalid("index is out of bounds for dimension with size 0"));
+        }
+        // An index that is out of range has been reported, and stands for the first place.
         let size = shape::extent(self.sizes(), self.strides()).unwrap_or(i64::MAX);
         let along = Along { size, stride: 1, wraps: false, operation };
-        let view = self.with_layout(sizes.clone(), strides, self.storage_offset());
-        let places = places.with_layout(sizes, place_strides, 0);
+        let view = self.with_layout(sizes.clone(), strides, self.storage_offset())?;
+        let places = places.with_layout(sizes, place_strides, 0)?;
         Ok(Combined { places, view, along, lists: first..first + shape.len() })
     }
 
@@ -194,6 +197,17 @@ impl Tensor {
             }
         }
         Ok(lists)
+    }
+}
+
+/// Warns of a target that repeats elements, as torch does: the last value that is written to a place stands, or any.
+fn note_repeats(target: &Tensor) {
+    target.storage().note_write();
+    if check_overlap(target, &[]).is_err() {
+        c10_core::warn(
+            "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this \
+             operation. This also applies to advanced indexing e.g. tensor[indices] = tensor",
+        );
     }
 }
 

@@ -37,10 +37,13 @@ fn along_dim(
     operation: Reporter,
 ) -> Result<()> {
     let (size, stride) = (pointed.sizes()[dim], pointed.strides()[dim]);
+    if size == 0 && index.numel() > 0 {
+        return Err(invalid("index is out of bounds for dimension with size 0"));
+    }
     let mut strides = Dims::from_slice(pointed.strides());
     strides[dim] = 0;
     let sizes = Dims::from_slice(index.sizes());
-    let view = pointed.with_layout(sizes, strides, pointed.storage_offset());
+    let view = pointed.with_layout(sizes, strides, pointed.storage_offset())?;
     let along = Along { size, stride, wraps: false, operation };
     apply(&Indexed { pointed: &view, along, index, other }, dim..dim + 1, action)
 }

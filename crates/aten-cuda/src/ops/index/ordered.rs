@@ -44,7 +44,7 @@ pub(super) fn run(indexed: &Indexed<'_>, lists: Range<usize>, action: Action) ->
     let first = |tensor: &Tensor| tensor.select(i64::try_from(at).unwrap_or(0), 0);
     let list_last = i64::try_from(index.dim() - 1).unwrap_or(0);
     let first_places = first(&places.transpose(i64::try_from(at).unwrap_or(0), list_last)?)?.expand(&beside)?;
-    let pointed = pointed.with_layout(beside, without(pointed.strides(), &lists), pointed.storage_offset());
+    let pointed = pointed.with_layout(beside, without(pointed.strides(), &lists), pointed.storage_offset())?;
     let lists = Lists {
         pointed: &pointed,
         other: &first(&other)?,

@@ -11,9 +11,8 @@ use crate::base::scalar::Scalar;
 use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::library::index::Action;
 use crate::ops::copy::convert;
-use crate::ops::pointwise::check_overlap;
 use crate::report::Reporter;
-use crate::tensor::{Context, Operand, Tensor};
+use crate::tensor::{Context, Operand, Tensor, check_overlap, may_share};
 
 impl Tensor {
     /// A copy with the elements of `source` written where `index` names their places along `dim` (`scatter`). Which of
@@ -196,11 +195,7 @@ impl Tensor {
 
     /// The tensor, or a copy of it where it shares memory with one that is written.
     pub(crate) fn apart_from(&self, written: &Self) -> Result<Self> {
-        match check_overlap(written, &[self]) {
-            _ if !self.storage().is_same(written.storage()) => Ok(self.clone()),
-            Ok(()) if self.sizes() != written.sizes() => Ok(self.clone()),
-            _ => self.contiguous_copy(),
-        }
+        if may_share(self, written) { self.contiguous_copy() } else { Ok(self.clone()) }
     }
 
     /// A copy with elements one after another.

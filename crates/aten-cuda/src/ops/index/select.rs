@@ -6,9 +6,8 @@ use crate::base::shape::{self, Dims};
 use crate::launch::common_device;
 use crate::launch::library::index::{self, Action, Along, Indexed};
 use crate::launch::library::select::Kept;
-use crate::ops::pointwise::check_overlap;
 use crate::report::Reporter;
-use crate::tensor::{Context, Tensor, is_host};
+use crate::tensor::{Context, Tensor, check_overlap, is_host};
 use c10_core::host_memory;
 
 impl Tensor {

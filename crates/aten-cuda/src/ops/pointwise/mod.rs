@@ -23,7 +23,7 @@ mod whole;
 use kernel_ir::{Graph, Node, Value};
 
 use run::{Call, Several, elementwise};
-pub(crate) use run::{check_overlap, scalar_bits, store};
+pub(crate) use run::{scalar_bits, store};
 pub(crate) use whole::{is_alike, is_whole};
 
 use crate::autocast::Policies;
@@ -368,14 +368,14 @@ macro_rules! methods {
                     Ok(self)
                 }
 
-                #[doc = concat!("[`Self::", stringify!($name), "`] into `out`.")]
+                #[doc = concat!("[`Self::", stringify!($name), "`] into `out`, which gets the sizes of the result.")]
                 ///
                 /// # Errors
                 /// As for the operation, or the result does not fit `out`.
                 pub fn $out<'a>(&'a self, $($argument: $ty,)* out: &Self) -> Result<()> {
                     let $this = self;
                     let call: Result<Call<_, _>> = $call;
-                    call?.written(out)
+                    call?.written_out(out)
                 }
             )*
         }

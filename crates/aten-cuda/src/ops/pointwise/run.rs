@@ -16,7 +16,7 @@ use crate::base::shape::{self, Dims};
 use crate::iterate;
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::copy::preserved_strides;
-use crate::tensor::{Context, Operand, Tensor, empty_strided, is_host};
+use crate::tensor::{Context, Operand, Tensor, check_overlap, empty_strided, is_host, repeats, resize_output};
 
 /// What an operand is once the device is known: a tensor there, or a number.
 #[derive(Clone, Copy)]
@@ -62,7 +62,13 @@ impl<'a, O: AsRef<[Operand<'a>]>, N: AsRef<[Scalar]>> Call<O, N> {
     /// The result in a tensor that is there already.
     #[inline]
     pub(crate) fn written(self, out: &Tensor) -> Result<()> {
-        elementwise_into(self.operation, self.operands.as_ref(), self.numbers.as_ref(), out)
+        elementwise_into(self.operation, self.operands.as_ref(), self.numbers.as_ref(), out, Output::InPlace)
+    }
+
+    /// The result in an output, which gets the sizes of the result.
+    #[inline]
+    pub(crate) fn written_out(self, out: &Tensor) -> Result<()> {
+        elementwise_into(self.operation, self.operands.as_ref(), self.numbers.as_ref(), out, Output::Resized)
     }
 }
 
@@ -98,19 +104,19 @@ pub(super) fn elementwise(
 
 fn new(operation: &'static Operation, operands: &[Operand<'_>], numbers: &[Scalar]) -> Result<Tensor> {
     let prepared = Prepared::new(operation, operands, numbers)?;
-    let tensors = prepared.tensors();
-    let has_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
-    let visited = || iterate::result_strides(&prepared.sizes, &tensors, operation.wraps_numbers && has_number);
-    let is_integral = prepared.common.category() <= Category::Integral;
-    let strides = match (operation.layout, tensors.first()) {
-        (Layout::Rows, _) => shape::contiguous_strides(&prepared.sizes),
-        (Layout::Copied, Some(first)) => preserved_strides(first),
-        (Layout::CopiedIntegers, Some(first)) if is_integral => preserved_strides(first),
-        _ => visited(),
-    };
+    let strides = prepared.strides(operands);
     let out = empty_strided(&prepared.sizes, &strides, operation.rule.result(prepared.common), prepared.device)?;
     prepared.run(&out)?;
     Ok(out)
+}
+
+/// What becomes of an output of other sizes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Output {
+    /// It is refused: it is the first operand.
+    InPlace,
+    /// It gets the sizes of the result.
+    Resized,
 }
 
 /// The operation's result in a tensor that is there already.
@@ -119,16 +125,42 @@ fn elementwise_into(
     operands: &[Operand<'_>],
     numbers: &[Scalar],
     out: &Tensor,
+    kind: Output,
 ) -> Result<()> {
     let run = || {
         if whole::write(operation, operands, numbers, out)? {
             return Ok(());
         }
         let prepared = Prepared::new(operation, operands, numbers)?;
-        prepared.check_output(out)?;
-        prepared.run(out)
+        if kind == Output::Resized && out.sizes() != prepared.sizes.as_slice() {
+            prepared.check_place(out)?;
+            check_overlap(out, &[])?;
+            resize_output(out, &prepared.tensors(), &prepared.sizes, || prepared.strides(operands))?;
+        }
+        match prepared.check_output(out) {
+            Err(_) if operation.name == "masked_fill" && kind == Output::InPlace && repeats(out) => {
+                fill_repeated(&prepared, out, numbers)
+            }
+            checked => checked.and_then(|()| prepared.run(out)),
+        }
     };
     run().of_operands(operation.name, operands)
+}
+
+/// Fills the elements of a tensor that repeats some: those that the mask names at one of their places.
+#[cold]
+fn fill_repeated(prepared: &Prepared<'_>, out: &Tensor, numbers: &[Scalar]) -> Result<()> {
+    prepared.check_place(out)?;
+    let (Some(&mask), Some(&value)) = (prepared.tensors().first(), numbers.first()) else { return Ok(()) };
+    c10_core::warn(
+        "Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this \
+         operation. This also applies to advanced indexing e.g. tensor[mask] = scalar",
+    );
+    let own = out.without_repeats()?;
+    let dims = (0..out.dim()).filter(|&dim| own.sizes()[dim] != out.sizes()[dim]);
+    let dims: Vec<i64> = dims.map(|dim| i64::try_from(dim).unwrap_or(0)).collect();
+    let named = mask.expand(out.sizes())?.any(dims.as_slice(), true)?;
+    own.masked_fill_(&named, value).map(drop)
 }
 
 impl<'a> Prepared<'a> {
@@ -167,8 +199,31 @@ impl<'a> Prepared<'a> {
             .collect()
     }
 
+    /// Returns the strides of a new result.
+    fn strides(&self, operands: &[Operand<'_>]) -> Dims {
+        let (operation, tensors) = (self.operation, self.tensors());
+        let has_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
+        let is_integral = self.common.category() <= Category::Integral;
+        match (operation.layout, tensors.first()) {
+            (Layout::Rows, _) => shape::contiguous_strides(&self.sizes),
+            (Layout::Copied, Some(first)) => preserved_strides(first),
+            (Layout::CopiedIntegers, Some(first)) if is_integral => preserved_strides(first),
+            _ => iterate::result_strides(&self.sizes, &tensors, operation.wraps_numbers && has_number),
+        }
+    }
+
     /// Checks that the result can go into a tensor.
     pub(super) fn check_output(&self, out: &Tensor) -> Result<()> {
+        self.check_place(out)?;
+        if out.sizes() != self.sizes.as_slice() {
+            let (output, result) = (out.sizes().to_vec(), self.sizes.to_vec());
+            return Err(TensorError::OutputShape { output, result }.into());
+        }
+        check_overlap(out, &self.tensors())
+    }
+
+    /// Checks that the result can be cast to the dtype of a tensor, and is on its device.
+    fn check_place(&self, out: &Tensor) -> Result<()> {
         let result = self.operation.rule.result(self.common);
         if result.category() > out.dtype().category() {
             return Err(TensorError::CannotCast { from: result, to: out.dtype() }.into());
@@ -177,11 +232,7 @@ impl<'a> Prepared<'a> {
             let (first, second) = (self.device.to_string(), out.device().to_string());
             return Err(TensorError::Devices { first, second }.into());
         }
-        if out.sizes() != self.sizes.as_slice() {
-            let (output, result) = (out.sizes().to_vec(), self.sizes.to_vec());
-            return Err(TensorError::OutputShape { output, result }.into());
-        }
-        check_overlap(out, &self.tensors())
+        Ok(())
     }
 
     /// The program whose result goes into a tensor of this dtype, and its name.
@@ -370,30 +421,4 @@ pub(crate) fn scalar_bits(number: Scalar, ty: Type, parts: usize) -> SmallVec<[u
         Type::Bool => SmallVec::from_elem(u64::from(number.is_true()), 1),
         _ => SmallVec::from_elem(number.to_i64().cast_unsigned(), 1),
     }
-}
-
-/// An output may be an input, or share nothing with it; each of its elements has a place of its own. Whoever watches its
-/// memory learns that it is about to be written.
-pub(crate) fn check_overlap(out: &Tensor, inputs: &[&Tensor]) -> Result<()> {
-    out.storage().note_write();
-    let repeats = out.sizes().iter().zip(out.strides()).any(|(&size, &stride)| size > 1 && stride == 0);
-    if repeats {
-        return Err(TensorError::InternalOverlap.into());
-    }
-    let range = |tensor: &Tensor| tensor.byte_offset()..tensor.byte_offset() + tensor.byte_extent();
-    let own = range(out);
-    for input in inputs {
-        if !input.storage().is_same(out.storage()) {
-            continue;
-        }
-        let same = input.byte_offset() == out.byte_offset()
-            && input.sizes() == out.sizes()
-            && input.strides() == out.strides()
-            && input.dtype() == out.dtype();
-        let other = range(input);
-        if !same && own.start < other.end && other.start < own.end {
-            return Err(TensorError::PartialOverlap.into());
-        }
-    }
-    Ok(())
 }

@@ -129,7 +129,7 @@ impl Tensor {
         no: impl Into<Operand<'a>>,
         out: &Self,
     ) -> Result<()> {
-        Call::new(&rows::select, [self.into(), yes.into(), no.into()], []).written(out)
+        Call::new(&rows::select, [self.into(), yes.into(), no.into()], []).written_out(out)
     }
 }
 

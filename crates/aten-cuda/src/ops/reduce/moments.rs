@@ -191,8 +191,7 @@ macro_rules! moments {
                 #[doc = concat!("[`Self::", stringify!($name), "`] into `out`, to whose dtype elements are rounded first.")]
                 ///
                 /// # Errors
-                /// As for the operation, or `out` is no tensor of real floats, has other sizes than the result or another
-                /// device.
+                /// As for the operation, or `out` is no tensor of real floats or is on another device.
                 pub fn $out(&self, dim: impl Into<Dim>, correction: impl Into<Scalar>, keepdim: bool, out: &Self) -> Result<()> {
                     let call = Call::new(&$row, self, dim, keepdim).in_dtype(Some(out.dtype()));
                     reduce_into(&corrected(call, correction.into())?, &[out])

@@ -173,7 +173,7 @@ impl Tensor {
     /// [`Self::norm`] into `out`.
     ///
     /// # Errors
-    /// As for the operation, or `out` has another dtype, other sizes than the result or another device.
+    /// As for the operation, or `out` has another dtype or another device.
     pub fn norm_out(&self, p: impl Into<Scalar>, dim: impl Into<Dim>, keepdim: bool, out: &Self) -> Result<()> {
         reduce_into(&norm_call(self, p.into(), dim.into(), keepdim)?, &[out])
     }

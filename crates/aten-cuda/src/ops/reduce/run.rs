@@ -11,8 +11,8 @@ use crate::base::scalar::Scalar;
 use crate::base::shape::{Dims, contiguous_strides, wrap_dim};
 use crate::launch::ProgramKey;
 use crate::launch::rows::{self, RowWork};
-use crate::ops::pointwise::{check_overlap, scalar_bits};
-use crate::tensor::{Context, Tensor, empty_strided};
+use crate::ops::pointwise::scalar_bits;
+use crate::tensor::{Context, Tensor, check_overlap, empty_strided, resize_output};
 
 /// Which dimensions a reduction goes over: `()` for all, one number, or several; negative ones count from the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -167,7 +167,8 @@ pub(crate) fn reduce_into(call: &Call<'_>, outputs: &[&Tensor]) -> Result<()> {
     run(call, &dims, computed, outputs).of(call.operation.name, &[call.input])
 }
 
-/// Checks that a result of this dtype and these sizes can go into a tensor.
+/// Checks that a result of this dtype can go into a tensor, and gives it the sizes of the result. It may share memory
+/// with the input as far as that is not certain, or element by element.
 pub(crate) fn check_output(output: &Tensor, dtype: DType, sizes: &[i64], input: &Tensor) -> Result<()> {
     if output.device() != input.device() {
         let (first, second) = (input.device().to_string(), output.device().to_string());
@@ -176,9 +177,8 @@ pub(crate) fn check_output(output: &Tensor, dtype: DType, sizes: &[i64], input: 
     if output.dtype() != dtype {
         return Err(dtype_error(dtype, output.dtype()));
     }
-    if output.sizes() != sizes {
-        return Err(TensorError::OutputShape { output: output.sizes().to_vec(), result: sizes.to_vec() }.into());
-    }
+    check_overlap(output, &[])?;
+    resize_output(output, &[input], sizes, || contiguous_strides(sizes))?;
     check_overlap(output, &[input])
 }
 
@@ -209,7 +209,8 @@ pub(crate) fn cpp_name(dtype: DType) -> &'static str {
 fn run(call: &Call<'_>, dims: &[usize], computed: DType, outputs: &[&Tensor]) -> Result<()> {
     let input = call.input;
     let (full, _) = call.sizes(dims);
-    let whole: SmallVec<[Tensor; 2]> = outputs.iter().map(|output| with_dims(output, &full, dims)).collect();
+    let whole: SmallVec<[Tensor; 2]> =
+        outputs.iter().map(|output| with_dims(output, &full, dims)).collect::<Result<_>>()?;
     let whole: SmallVec<[&Tensor; 2]> = whole.iter().collect();
     let results: Vec<DType> = outputs.iter().map(|output| output.dtype()).collect();
     launch(call, computed, &results, Last::Row, dims, &whole, input)
@@ -230,7 +231,7 @@ pub(crate) fn launch(
     let reduction = rows::reduction(key, || build(call.operation, input.dtype(), computed, results, last))?;
     let scalars: SmallVec<[u64; 2]> =
         call.numbers.iter().flat_map(|&number| scalar_bits(number, Type::F64, 1)).collect();
-    let inputs = [input, &first_of_rows(input, dims)];
+    let inputs = [input, &first_of_rows(input, dims)?];
     let inputs = &inputs[..if has_pivot(call.operation, computed) { 2 } else { 1 }];
     rows::run(&RowWork { key, reduction, outputs, inputs, dims, scalars: &scalars })
 }
@@ -241,7 +242,7 @@ fn has_pivot(operation: &Operation, computed: DType) -> bool {
 }
 
 /// The first element of each row at all places of the row.
-fn first_of_rows(input: &Tensor, dims: &[usize]) -> Tensor {
+fn first_of_rows(input: &Tensor, dims: &[usize]) -> Result<Tensor> {
     let mut strides = Dims::from_slice(input.strides());
     for &dim in dims {
         strides[dim] = 0;
@@ -250,7 +251,7 @@ fn first_of_rows(input: &Tensor, dims: &[usize]) -> Tensor {
 }
 
 /// A result with a dimension of one element in place of each that went away.
-fn with_dims(output: &Tensor, full: &[i64], dims: &[usize]) -> Tensor {
+fn with_dims(output: &Tensor, full: &[i64], dims: &[usize]) -> Result<Tensor> {
     let mut strides = Dims::from_slice(output.strides());
     if strides.len() < full.len() {
         for &dim in dims {

@@ -76,7 +76,7 @@ fn laid_out(tensor: Tensor, strides: &[i64]) -> Result<Tensor> {
     }
     if tensor.numel() <= 1 || same_but_for_ones(&tensor, strides) {
         let (sizes, strides) = (Dims::from_slice(tensor.sizes()), Dims::from_slice(strides));
-        return Ok(tensor.with_layout(sizes, strides, tensor.storage_offset()));
+        return tensor.with_layout(sizes, strides, tensor.storage_offset());
     }
     let made = empty_strided(tensor.sizes(), strides, tensor.dtype(), tensor.device())?;
     made.copy_(&tensor)?;
