@@ -134,7 +134,7 @@ fn dtypes_that_are_not_there_have_torchs_texts() {
         );
         assert_eq!(
             text(float.to_dtype(DType::F16).unwrap().masked_fill(&truth, 1e6)),
-            "value cannot be converted to type at::Half without overflow"
+            "value cannot be converted to type c10::Half without overflow"
         );
         assert_eq!(text(float.hardtanh(1, -1)), "min_val cannot be greater than max_val");
         assert_eq!(text(float.clamp(None, None)), "torch.clamp: At least one of 'min' or 'max' must not be None");

@@ -172,6 +172,18 @@ impl DType {
         }
     }
 
+    /// The C++ type that torch's messages about conversions of numbers write.
+    #[must_use]
+    pub(crate) const fn conversion_name(self) -> &'static str {
+        match self {
+            Self::U8 => "uint8_t",
+            Self::I8 => "int8_t",
+            Self::I16 => "int16_t",
+            Self::I64 => "int64_t",
+            other => other.cpp_name(),
+        }
+    }
+
     /// The type of an element, or of one half of a complex one, in kernels.
     #[must_use]
     pub(crate) const fn part(self) -> Type {
@@ -233,6 +245,19 @@ impl DType {
         match self.part().kind() {
             Kind::Short => Type::F32,
             _ => self.part(),
+        }
+    }
+}
+
+impl DType {
+    /// The dtype that kernels compute in (`at::opmath_type`): `f32` for floats of 8 and 16 bits, pairs of `f32` for pairs
+    /// of `f16`.
+    #[must_use]
+    pub(crate) const fn computed(self) -> Self {
+        match self {
+            Self::F16 | Self::BF16 | Self::F8E4M3FN | Self::F8E5M2 => Self::F32,
+            Self::C32 => Self::C64,
+            other => other,
         }
     }
 }

@@ -371,6 +371,12 @@ pub enum TensorError {
          location. Please clone() the tensor before performing the operation."
     )]
     PartialOverlap,
+    /// A dtype does not hold a number.
+    #[error("value cannot be converted to type {} without overflow", dtype.conversion_name())]
+    Overflow {
+        /// The dtype.
+        dtype: DType,
+    },
     /// A tensor with other than one element has no single value.
     #[error("a Tensor with {numel} elements cannot be converted to Scalar")]
     NotOneElement {

@@ -3,6 +3,7 @@
 pub(crate) mod amp_error;
 pub(crate) mod comm_error;
 pub(crate) mod dtype;
+pub(crate) mod dtype_key;
 pub(crate) mod error;
 pub(crate) mod expression_error;
 pub(crate) mod jit_error;

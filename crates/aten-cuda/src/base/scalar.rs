@@ -3,6 +3,7 @@
 use num_complex::Complex64;
 
 use crate::base::dtype::DType;
+use crate::base::error::{Result, TensorError};
 
 /// A number of no particular width, as Python has them (`c10::Scalar`).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,15 +42,44 @@ impl Scalar {
         }
     }
 
-    /// The number as an integer, floats towards zero.
+    /// The number as an integer, floats towards zero. Floats beyond the integers and NaN become the lowest integer, as
+    /// processors of x86 convert them.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "floats lose their fraction")]
     pub const fn to_i64(self) -> i64 {
         match self {
             Self::Bool(value) => value as i64,
             Self::Int(value) => value,
-            Self::Float(value) => value as i64,
-            Self::Complex(value) => value.re as i64,
+            Self::Float(value) => truncated(value),
+            Self::Complex(value) => truncated(value.re),
+        }
+    }
+
+    /// Refuses the number where a dtype does not hold it, by the rule of `c10::Scalar::to`: integers within the range,
+    /// negative ones in `u8` down to -255, floats within the largest finite value or infinite, and no imaginary part in
+    /// a real dtype. Rounding and a lost fraction are accepted, and every number converts to a boolean.
+    ///
+    /// # Errors
+    /// The dtype does not hold the number.
+    pub(crate) fn check_fits(self, dtype: DType) -> Result<()> {
+        if self.fits(dtype) { Ok(()) } else { Err(TensorError::Overflow { dtype }.into()) }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "limits of floats are compared as floats")]
+    fn fits(self, dtype: DType) -> bool {
+        let real = dtype.to_real();
+        match self {
+            _ if dtype == DType::Bool => true,
+            Self::Bool(_) => true,
+            Self::Int(value) => match integer_range(real) {
+                // A negative number wraps around, as long as its magnitude fits.
+                Some((_, high)) if real == DType::U8 => (-high..=high).contains(&value),
+                Some((low, high)) => (low..=high).contains(&value),
+                None => float_fits(value as f64, real),
+            },
+            Self::Float(value) => float_fits(value, real),
+            Self::Complex(value) => {
+                (dtype.is_complex() || value.im == 0.0) && float_fits(value.re, real) && float_fits(value.im, real)
+            }
         }
     }
 
@@ -111,4 +141,41 @@ impl From<Complex64> for Scalar {
     fn from(value: Complex64) -> Self {
         Self::Complex(value)
     }
+}
+
+/// A float as an integer, towards zero; the lowest integer where there is none.
+#[expect(clippy::cast_possible_truncation, reason = "floats lose their fraction")]
+const fn truncated(value: f64) -> i64 {
+    /// The first float above all integers.
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    if value < BEYOND && value >= -BEYOND { value as i64 } else { i64::MIN }
+}
+
+/// The lowest and the highest value of an integer dtype.
+const fn integer_range(dtype: DType) -> Option<(i64, i64)> {
+    match dtype {
+        DType::U8 => Some((0, u8::MAX as i64)),
+        DType::I8 => Some((i8::MIN as i64, i8::MAX as i64)),
+        DType::I16 => Some((i16::MIN as i64, i16::MAX as i64)),
+        DType::I32 => Some((i32::MIN as i64, i32::MAX as i64)),
+        DType::I64 => Some((i64::MIN, i64::MAX)),
+        _ => None,
+    }
+}
+
+/// Whether a real dtype holds a float but for rounding.
+#[expect(clippy::cast_precision_loss, reason = "limits are compared as floats, as torch does")]
+fn float_fits(value: f64, dtype: DType) -> bool {
+    if let Some((low, high)) = integer_range(dtype) {
+        return value >= low as f64 && value <= high as f64;
+    }
+    let (largest, has_infinity) = match dtype {
+        DType::F8E4M3FN => (448.0, false),
+        DType::F8E5M2 => (57344.0, true),
+        DType::F16 => (half::f16::MAX.to_f64(), true),
+        DType::BF16 => (half::bf16::MAX.to_f64(), true),
+        DType::F32 => (f64::from(f32::MAX), true),
+        _ => (f64::MAX, true),
+    };
+    value.is_nan() || value.abs() <= largest || (value.is_infinite() && has_infinity)
 }

@@ -2,6 +2,7 @@
 
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid, refuse_float8};
+use crate::base::scalar::Scalar;
 use crate::base::shape::contiguous_strides;
 use crate::launch;
 use crate::tensor::{Tensor, check_overlap, is_host, resize_output};
@@ -178,4 +179,22 @@ fn same_type(a: &Tensor, b: &Tensor) -> Result<()> {
     }
     let (first, second) = (a.dtype().scalar_type_name(), b.dtype().scalar_type_name());
     Err(invalid(format!("expected scalar type {first} but found {second}")))
+}
+
+/// Refuses factors of products that the dtype does not hold in which products of these elements are computed.
+pub(super) fn factors(elements: &Tensor, factors: [Scalar; 2]) -> Result<()> {
+    factors_in(elements, elements.dtype().computed(), factors)
+}
+
+/// Refuses factors of products with vectors that the dtype of the elements does not hold.
+pub(super) fn vector_factors(elements: &Tensor, factors: [Scalar; 2]) -> Result<()> {
+    factors_in(elements, elements.dtype(), factors)
+}
+
+fn factors_in(elements: &Tensor, dtype: DType, factors: [Scalar; 2]) -> Result<()> {
+    // A device has no products of integers, which is said later.
+    if elements.dtype().is_integral() && !is_host(elements.device()) {
+        return Ok(());
+    }
+    factors.into_iter().try_for_each(|factor| factor.check_fits(dtype))
 }

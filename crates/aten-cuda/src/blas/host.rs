@@ -8,13 +8,14 @@ use crate::base::error::{Result, TensorError};
 use crate::base::scalar::Scalar;
 use crate::tensor::{Tensor, read_complex, scalar_bytes};
 
-/// The product on the host. Floats are summed in `f64`, so that the result is rounded once.
+/// The product on the host. Floats are summed in `f64`, so that the result is rounded once. Without `alpha` the factors are
+/// left out.
 pub(super) fn product(
     out: &Tensor,
     a: &Tensor,
     b: &Tensor,
     c: Option<&Tensor>,
-    alpha: Scalar,
+    alpha: Option<Scalar>,
     beta: Scalar,
 ) -> Result<()> {
     let [batches, m, n] = three(out.sizes());
@@ -23,23 +24,29 @@ pub(super) fn product(
         return Err(TensorError::NotImplemented { kernel: "addmm_impl_cpu_".to_owned(), dtype: DType::Bool }.into());
     }
     if out.dtype().is_integral() {
-        return integers_on_host(out, a, b, c, alpha, beta);
+        return integers_on_host(out, a, b, c, alpha.unwrap_or(0.into()), beta);
     }
     let (left, right) = (read_complex(a)?, read_complex(b)?);
     let added = c.map(read_complex).transpose()?;
     let number = |scalar: Scalar| Complex64::new(scalar.to_f64(), scalar.imaginary());
-    let (alpha, beta) = (number(alpha), number(beta));
+    let (factor, beta) = (alpha.map(number), number(beta));
     let mut bytes = host_memory::with_capacity(out.nbytes())?;
     for at in 0..batches * m * n {
         let (row, column) = (at / n, at % n);
         let batch = row / m;
         let products = (0..k).map(|inner| (left[row * k + inner], right[(batch * k + inner) * n + column]));
-        let mut value = if out.dtype().is_complex() {
-            alpha * products.map(|(a, b)| a * b).sum::<Complex64>()
-        } else {
-            // Of `f64` from a negative zero on, so that a sum of one product keeps its sign: as cuBLAS has it.
-            let zero = if out.dtype() == DType::F64 { -0.0 } else { 0.0 };
-            Complex64::from(alpha.re * products.fold(zero, |sum, (a, b)| sum + a.re * b.re))
+        let mut value = match factor {
+            None => {
+                // What is added keeps its sign, also of a zero.
+                let zero = if added.is_some() { -0.0 } else { 0.0 };
+                Complex64::new(zero, if out.dtype().is_complex() { zero } else { 0.0 })
+            }
+            Some(factor) if out.dtype().is_complex() => factor * products.map(|(a, b)| a * b).sum::<Complex64>(),
+            Some(factor) => {
+                // Of `f64` from a negative zero on, so that a sum of one product keeps its sign: as cuBLAS has it.
+                let zero = if out.dtype() == DType::F64 { -0.0 } else { 0.0 };
+                Complex64::from(factor.re * products.fold(zero, |sum, (a, b)| sum + a.re * b.re))
+            }
         };
         if let Some(added) = &added {
             value += beta * added[at];

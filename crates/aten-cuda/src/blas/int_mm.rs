@@ -133,7 +133,7 @@ fn compute(out: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
         return Ok(());
     }
     if is_host(out.device()) {
-        return host::product(&out.unsqueeze(0)?, &a.unsqueeze(0)?, &b.unsqueeze(0)?, None, 1.into(), 0.into());
+        return host::product(&out.unsqueeze(0)?, &a.unsqueeze(0)?, &b.unsqueeze(0)?, None, Some(1.into()), 0.into());
     }
     bytes::compute(&Problem { out, a, b, scales: None, fast: false })
 }

@@ -88,6 +88,7 @@ impl Tensor {
             return own.addmm_activation(&a, &b, beta, alpha, use_gelu);
         }
         checks::addmm(self, mat1, mat2)?;
+        checks::factors(mat1, [beta, alpha])?;
         let activation = if use_gelu { Activation::Gelu } else { Activation::Relu };
         if is_bias(self, mat1, mat2, beta) {
             let product = Product::new(mat1, mat2);

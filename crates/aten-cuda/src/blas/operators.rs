@@ -47,6 +47,7 @@ impl Tensor {
             return own.addmm(&a, &b, beta, alpha);
         }
         checks::addmm(self, mat1, mat2)?;
+        checks::factors(mat1, [beta, alpha])?;
         if is_bias(self, mat1, mat2, beta) {
             return Product { alpha, bias: Some(self), ..Product::new(mat1, mat2) }.made();
         }
@@ -65,9 +66,11 @@ impl Tensor {
         alpha: impl Into<Scalar>,
         out: &Self,
     ) -> Result<()> {
+        let (beta, alpha) = (beta.into(), alpha.into());
         checks::addmm(self, mat1, mat2)?;
         checks::output(out, mat1.dtype(), &[mat1.sizes()[0], mat2.sizes()[1]], &[self, mat1, mat2])?;
-        Product::new(mat1, mat2).plus(self, beta.into(), alpha.into()).written(out)
+        checks::factors(mat1, [beta, alpha])?;
+        Product::new(mat1, mat2).plus(self, beta, alpha).written(out)
     }
 
     /// [`Self::addmm`] in place.
@@ -75,9 +78,11 @@ impl Tensor {
     /// # Errors
     /// As there, or `self` has not the sizes of the product.
     pub fn addmm_(&self, mat1: &Self, mat2: &Self, beta: impl Into<Scalar>, alpha: impl Into<Scalar>) -> Result<&Self> {
+        let (beta, alpha) = (beta.into(), alpha.into());
         checks::addmm(self, mat1, mat2)?;
         checks::in_place(self, &[mat1.sizes()[0], mat2.sizes()[1]])?;
-        Product::new(mat1, mat2).plus(self, beta.into(), alpha.into()).written(self)?;
+        checks::factors(mat1, [beta, alpha])?;
+        Product::new(mat1, mat2).plus(self, beta, alpha).written(self)?;
         Ok(self)
     }
 
@@ -121,6 +126,7 @@ impl Tensor {
             return own.baddbmm(&a, &b, beta, alpha);
         }
         checks::baddbmm(self, batch1, batch2)?;
+        checks::factors(batch1, [beta, alpha])?;
         Product::new(batch1, batch2).plus(self, beta, alpha).made()
     }
 
@@ -136,10 +142,12 @@ impl Tensor {
         alpha: impl Into<Scalar>,
         out: &Self,
     ) -> Result<()> {
+        let (beta, alpha) = (beta.into(), alpha.into());
         checks::baddbmm(self, batch1, batch2)?;
         let sizes = [batch1.sizes()[0], batch1.sizes()[1], batch2.sizes()[2]];
         checks::output(out, batch1.dtype(), &sizes, &[self, batch1, batch2])?;
-        Product::new(batch1, batch2).plus(self, beta.into(), alpha.into()).written(out)
+        checks::factors(batch1, [beta, alpha])?;
+        Product::new(batch1, batch2).plus(self, beta, alpha).written(out)
     }
 
     /// [`Self::baddbmm`] in place.
@@ -153,9 +161,11 @@ impl Tensor {
         beta: impl Into<Scalar>,
         alpha: impl Into<Scalar>,
     ) -> Result<&Self> {
+        let (beta, alpha) = (beta.into(), alpha.into());
         checks::baddbmm(self, batch1, batch2)?;
         checks::in_place(self, &[batch1.sizes()[0], batch1.sizes()[1], batch2.sizes()[2]])?;
-        Product::new(batch1, batch2).plus(self, beta.into(), alpha.into()).written(self)?;
+        checks::factors(batch1, [beta, alpha])?;
+        Product::new(batch1, batch2).plus(self, beta, alpha).written(self)?;
         Ok(self)
     }
 
@@ -177,6 +187,7 @@ impl Tensor {
             return own.addbmm(&a, &b, beta, alpha);
         }
         checks::addbmm(self, batch1, batch2)?;
+        checks::factors(batch1, [beta, alpha])?;
         // The sum over batches is part of the sum over the inner dimension.
         let [batches, rows, inner] = [0, 1, 2].map(|dim| batch1.sizes()[dim]);
         let columns = batch2.sizes()[2];
@@ -225,6 +236,7 @@ impl Tensor {
             return own.addmv(&matrix, &vector, beta, alpha);
         }
         checks::mv(matrix, vector, Some(self))?;
+        checks::vector_factors(matrix, [beta, alpha])?;
         let added = self.to_dtype(matrix.dtype())?.expand(&[matrix.sizes()[0]])?.unsqueeze(1)?;
         let vector = vector.unsqueeze(1)?;
         Product::new(matrix, &vector).plus(&added, beta, alpha).made()?.squeeze(Some(1))
@@ -242,11 +254,13 @@ impl Tensor {
         alpha: impl Into<Scalar>,
         out: &Self,
     ) -> Result<()> {
+        let (beta, alpha) = (beta.into(), alpha.into());
         checks::mv(matrix, vector, Some(self))?;
         checks::output(out, matrix.dtype(), &[matrix.sizes()[0]], &[self, matrix, vector])?;
+        checks::vector_factors(matrix, [beta, alpha])?;
         let added = self.to_dtype(matrix.dtype())?.expand(&[matrix.sizes()[0]])?.unsqueeze(1)?;
         let vector = vector.unsqueeze(1)?;
-        Product::new(matrix, &vector).plus(&added, beta.into(), alpha.into()).written(&out.unsqueeze(1)?)
+        Product::new(matrix, &vector).plus(&added, beta, alpha).written(&out.unsqueeze(1)?)
     }
 
     /// [`Self::addmv`] in place.

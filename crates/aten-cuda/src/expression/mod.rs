@@ -68,6 +68,7 @@ use definition::{Definition, check_name, kind};
 use value::Building;
 
 use crate::base::dtype::DType;
+use crate::base::dtype_key::packed_all;
 use crate::base::error::{Error, Result};
 use crate::base::promotion::Participants;
 use crate::base::scalar::Scalar;
@@ -103,7 +104,7 @@ pub struct JitFunction {
 struct Shared {
     definition: Definition,
     /// By the dtypes of the tensors and the common one.
-    compiled: RwLock<HashMap<u64, Arc<Compiled>>>,
+    compiled: RwLock<HashMap<u128, Arc<Compiled>>>,
     /// The kernels of calls of whole tensors.
     whole: Wholes,
 }
@@ -408,7 +409,7 @@ impl JitFunction {
 
     /// The function for tensors of these dtypes, which is built once.
     fn compiled(&self, dtypes: &[DType], common: DType) -> Result<Arc<Compiled>> {
-        let key = dtypes.iter().fold(common as u64 + 1, |key, &dtype| key << 4 | dtype as u64);
+        let key = packed_all(common, dtypes);
         let compiled = &self.shared.compiled;
         if let Some(known) = compiled.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(Arc::clone(known));

@@ -5,12 +5,13 @@ use kernel_ir::Graph;
 
 use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
+use crate::base::dtype_key::packed;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::layout::checked_reach;
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims, contiguous_strides, is_non_overlapping_and_dense};
 use crate::launch::{self, ProgramKey, Work};
-use crate::ops::pointwise::{scalar_bits, store};
+use crate::ops::pointwise::{element_limit, scalar_bits, store};
 use crate::storage::Storage;
 use crate::tensor::{Context, Destination, Signs, Tensor, ToDevice, check_overlap, empty_strided, is_host, may_mix};
 
@@ -25,10 +26,10 @@ impl Tensor {
     /// Sets every element to a value (`fill_`), also of an expanded tensor.
     ///
     /// # Errors
-    /// A float of 8 bits does not hold the value, or the device failed.
+    /// The dtype does not hold the value, or the device failed.
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<&Self> {
         let value = value.into();
-        check_holds(self.dtype(), value)?;
+        value.check_fits(element_limit(self.dtype(), self.numel(), is_host(self.device())))?;
         let (ty, parts) = (self.dtype().compute_type(), self.dtype().parts());
         let key = ProgramKey::new("fill", self.dtype() as u64);
         let program = launch::program(key, || {
@@ -295,21 +296,6 @@ impl Tensor {
     }
 }
 
-/// Refuses numbers that a float of 8 bits does not hold, as torch does.
-fn check_holds(dtype: DType, value: Scalar) -> Result<()> {
-    let largest = match dtype {
-        DType::F8E4M3FN => 448.0,
-        DType::F8E5M2 => 57344.0,
-        _ => return Ok(()),
-    };
-    let number = value.to_f64();
-    let is_held = number.is_nan() || number.abs() <= largest || (number.is_infinite() && dtype == DType::F8E5M2);
-    if is_held && value.imaginary() == 0.0 {
-        return Ok(());
-    }
-    Err(invalid(format!("value cannot be converted to type {} without overflow", dtype.cpp_name())))
-}
-
 /// The strides of a copy: the same where they leave no gap, else the order of memory (`torch.preserve_format`).
 pub(crate) fn preserved_strides(tensor: &Tensor) -> Dims {
     if is_non_overlapping_and_dense(tensor.sizes(), tensor.strides()) {
@@ -342,7 +328,7 @@ fn copy_on_device(target: &Tensor, source: &Tensor) -> Result<()> {
 
 fn copy_by_program(target: &Tensor, source: &Tensor) -> Result<()> {
     let (from, to) = (source.dtype(), target.dtype());
-    let key = ProgramKey::new("copy", (from as u64) << 4 | to as u64);
+    let key = ProgramKey::new("copy", packed([Some(from), Some(to)]));
     let program = launch::program(key, || {
         let mut graph = Graph::new();
         let parts: Vec<_> = (0..from.parts()).map(|_| graph.input(from.part())).collect();

@@ -38,7 +38,11 @@ impl Tensor {
         let whole = [start, end, step].iter().all(|number| number.default_dtype().category() <= Category::Integral);
         let dtype = dtype.unwrap_or(if whole { DType::I64 } else { DType::F32 });
         check_numeric(dtype, "arange_cuda")?;
-        let out = Self::uninitialized(&[arange_length(start, end, step, dtype)?], dtype, device)?;
+        let place = device.to_device()?;
+        let counted = counted(dtype, is_host(place));
+        let finite = |number: &&Scalar| number.to_f64().is_finite();
+        [start, end, step].iter().filter(finite).try_for_each(|number| number.check_fits(counted))?;
+        let out = Self::uninitialized(&[arange_length(start, end, step, dtype)?], dtype, place)?;
         let ty = accumulated(dtype);
         let numbers = [start, step].map(|number| scalar_bits(number, ty, 1)[0]);
         fill_by_index("arange", dtype as u64, &out, &numbers, |graph| {
@@ -71,12 +75,16 @@ impl Tensor {
         }
         let out = Self::uninitialized(&[steps], dtype, device)?;
         if steps <= 1 {
-            out.fill_(start)?;
+            if steps == 1 {
+                out.fill_(start)?;
+            }
             return Ok(out);
         }
         if matches!(dtype, DType::Bool | DType::C32) || dtype.is_float8() {
             return Err(TensorError::NotImplemented { kernel: "linspace_cuda".to_owned(), dtype }.into());
         }
+        start.check_fits(dtype)?;
+        end.check_fits(dtype)?;
         let ty = if dtype.is_integral() { Type::F32 } else { dtype.compute_type() };
         let (start, end) = (in_dtype(start, dtype), in_dtype(end, dtype));
         let step = match dtype {
@@ -228,6 +236,15 @@ fn check_numeric(dtype: DType, kernel: &str) -> Result<()> {
     match dtype.category() {
         Category::Integral | Category::Floating => Ok(()),
         _ => Err(TensorError::NotImplemented { kernel: kernel.to_owned(), dtype }.into()),
+    }
+}
+
+/// The dtype that has to hold the numbers of `arange`: that in which torch adds steps up.
+fn counted(dtype: DType, on_host: bool) -> DType {
+    match dtype {
+        whole if whole.is_integral() => DType::I64,
+        DType::F32 if on_host => DType::F64,
+        other => other.computed(),
     }
 }
 

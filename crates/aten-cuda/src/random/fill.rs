@@ -15,7 +15,6 @@ use crate::random::device::DeviceGenerator;
 use crate::random::generator::{Generator, Kind};
 use crate::random::host::HostGenerator;
 use crate::random::host_fill::{self, Law};
-use crate::random::make::like;
 use crate::random::seeding::{default_generator, default_host_generator};
 use crate::tensor::{Context, Signs, Tensor, check_overlap, is_host};
 
@@ -374,12 +373,12 @@ impl Tensor {
         kernels::bernoulli_of((self, &view(self)?), (p, &view(p)?), &drawn)
     }
 
-    /// A tensor like this one of ones, each of the probability that is here, and zeros (`bernoulli`).
+    /// A contiguous tensor with this one's sizes, of ones, each of the probability that is here, and zeros (`bernoulli`).
     ///
     /// # Errors
     /// As for [`Self::bernoulli_of_`], or there is not enough memory.
     pub fn bernoulli(&self, generator: Option<&Generator>) -> Result<Self> {
-        let made = like(self, self.dtype())?;
+        let made = Self::uninitialized(self.sizes(), self.dtype(), self)?;
         made.bernoulli_of_(self, generator)?;
         Ok(made)
     }

@@ -58,7 +58,7 @@ impl Tensor {
     /// [`fill_uninitialized_memory`]: crate::deterministic::fill_uninitialized_memory
     ///
     /// # Errors
-    /// A size is negative, or there is not enough memory.
+    /// A size is negative, the dtype does not hold the value, or there is not enough memory.
     pub fn empty(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Self> {
         Self::uninitialized(sizes, dtype, device)?.with_values()
     }

@@ -30,6 +30,10 @@ pub(crate) enum Element {
     Int8,
 }
 
+// A bias is told apart from none by one code more, and each code has five bits in the hash of a problem.
+const _: () =
+    assert!(Element::ALL.len() < 31 && Kind::ALL.len() <= 32, "codes have five bits in the hash of a problem");
+
 impl Element {
     const ALL: [Self; 12] = [
         Self::Float,
@@ -191,7 +195,7 @@ impl Hash for Problem {
         let [first, second] = self.transposed.map(u64::from);
         let bias = self.bias.map_or(0, |bias| 1 + bias as u64);
         let codes =
-            [bias, a as u64, b as u64, c as u64, self.kind as u64].into_iter().fold(0, |all, code| all << 4 | code);
+            [bias, a as u64, b as u64, c as u64, self.kind as u64].into_iter().fold(0, |all, code| all << 5 | code);
         let flags = codes << 3 | first << 2 | second << 1 | u64::from(self.rowwise);
         state.write_u64(flags << 32 | u64::from(self.variant));
         state.write_u64(m.rotate_left(32) ^ n);

@@ -34,17 +34,17 @@ impl Tensor {
     pub fn scatter_<'a>(&self, dim: i64, index: &Self, source: impl Into<Operand<'a>>) -> Result<&Self> {
         let number;
         let source = source.into();
-        let is_number = matches!(source, Operand::Number(_));
         let source = match source {
             Operand::Tensor(source) => source,
             Operand::Number(value) => {
+                refuse_float8("cuda_scatter_fill_base_kernel_func", self.dtype())?;
+                // Without places torch does not look at the number.
+                let value = if index.numel() == 0 { Scalar::Int(0) } else { value };
+                value.check_fits(self.dtype())?;
                 number = Self::full(&[], value, self.dtype(), self)?.expand(index.sizes())?;
                 &number
             }
         };
-        if is_number {
-            refuse_float8("cuda_scatter_fill_base_kernel_func", self.dtype())?;
-        }
         self.scatter_for(dim, index, source, Action::Scatter, Reporter::Scatter)
     }
 
@@ -123,6 +123,7 @@ impl Tensor {
             return Err(invalid("For integral input tensors, argument alpha must not be a floating point number."));
         }
         refuse_float8("index_add", self.dtype())?;
+        alpha.check_fits(self.dtype())?;
         let unit = !matches!(alpha, Scalar::Complex(_)) && alpha.to_f64().to_bits() == 1.0_f64.to_bits();
         let scaled = if unit { source.clone() } else { source.mul(alpha)? };
         self.slices_for(dim, index, &scaled, Action::Add, Reporter::IndexAdd)

@@ -5,7 +5,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LOG2_E};
 use kernel_ir::{Binary, Compare, Graph, Math, Value};
 
 use super::formula::{abs, add, compare_with, div, extreme, extreme_or_nan, like, mul, neg, sub};
-use super::{Call, Layout, Operation, Participating, Rule, accept, complex, count, methods, operations};
+use super::{Call, Layout, Limit, Operation, Participating, Rule, accept, complex, count, methods, operations};
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::scalar::Scalar;
@@ -17,10 +17,10 @@ operations! {
         relu_of).check(|p| (p.common == DType::Bool).then(|| "Boolean inputs not supported for relu".to_owned()));
     /// Each element, times `slope` where it is negative (`torch.nn.functional.leaky_relu`).
     leaky_relu, leaky_relu_, leaky_relu_out(; slope): Operation::new("leaky_relu", "leaky_relu_cuda", Rule::Common,
-        accept::float, leaky_relu_of);
+        accept::float, leaky_relu_of).limit(Limit::Computed);
     /// Each element held between two numbers (`torch.nn.functional.hardtanh`).
     hardtanh, hardtanh_, hardtanh_out(; low, high): Operation::new("hardtanh", "clamp_scalar_cuda", Rule::Common,
-        accept::real_but_bool, hardtanh_of).check(wrong_hardtanh);
+        accept::real_but_bool, hardtanh_of).check(wrong_hardtanh).limit(Limit::Bound);
     /// One divided by one plus e to the power of the negative (`torch.sigmoid`).
     sigmoid, sigmoid_, sigmoid_out(): Operation::new("sigmoid", "sigmoid_cuda", Rule::Float, accept::real,
         |g, d, v| sigmoid_of(g, d, v[0])).complex(complex::sigmoid);
@@ -43,7 +43,7 @@ operations! {
     /// The logarithm of one plus e to the power of `beta` times each element, divided by `beta`; the element itself
     /// where that product is above `threshold` (`torch.nn.functional.softplus`).
     softplus, softplus_, softplus_out(; beta, threshold): Operation::new("softplus", "softplus_cuda", Rule::Common,
-        accept::float, softplus_of);
+        accept::float, softplus_of).limit(Limit::Computed);
 }
 
 fn relu_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {

@@ -3,11 +3,12 @@
 use kernel_ir::{Binary, Compare, Graph, Math, Type, Unary, Value};
 
 use super::formula::{self, compare_with, copy_sign, extreme, extreme_or_nan, is_nan, like, next_after};
-use super::{Call, Operation, Participating, Rule, accept, complex, count, methods, operations};
+use super::{Call, Limit, Operation, Participating, Rule, accept, complex, count, methods, operations};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
+use crate::base::promotion::result_type;
 use crate::base::scalar::Scalar;
-use crate::tensor::{Operand, Tensor};
+use crate::tensor::{Operand, Tensor, is_host, scalar_bytes, scalar_of};
 
 operations! {
     /// The sum of the elements; of booleans, whether one of them is true (`torch.add`).
@@ -18,7 +19,7 @@ operations! {
         accept::real, add_scaled).complex(|g, _, v| {
         let scaled = complex::mul(g, v[2], v[1]);
         complex::add(g, v[0], scaled)
-    }).check(wrong_alpha);
+    }).check(wrong_alpha).limit(Limit::Device);
     /// The difference of the elements (`torch.sub`).
     sub, sub_, sub_out(other): Operation::new("sub", "ufunc_add_CUDA", Rule::Common, accept::real_but_bool,
         |g, _, v| formula::sub(g, v[0], v[1])).complex(|g, _, v| complex::sub(g, v[0], v[1])).check(no_bools);
@@ -27,7 +28,7 @@ operations! {
         accept::real_but_bool, sub_scaled).complex(|g, _, v| {
         let scaled = complex::mul(g, v[2], v[1]);
         complex::sub(g, v[0], scaled)
-    }).check(|p| no_bools(p).or_else(|| wrong_alpha(p)));
+    }).check(|p| no_bools(p).or_else(|| wrong_alpha(p))).limit(Limit::Negated);
     /// The product of the elements; of booleans, whether both are true (`torch.mul`).
     mul, mul_, mul_out(other): Operation::new("mul", "mul_cuda", Rule::Common, accept::real,
         |g, _, v| product_of(g, v[0], v[1])).complex(|g, _, v| complex::mul(g, v[0], v[1]));
@@ -81,7 +82,7 @@ operations! {
     [rows without methods]
     /// A base and an exponent.
     pow(base, exponent): Operation::new("pow", "pow_cuda", Rule::Common, accept::real_but_bool, pow_of)
-        .complex(complex::pow);
+        .complex(complex::pow).rounded_numbers().limit(Limit::Exponent);
     /// A real base, which is squared, and the number two, which only promotes.
     pow_two(base, two): Operation::new("pow_two", "pow_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| g.binary(Binary::Mul, v[0], v[0]));
@@ -117,16 +118,30 @@ impl Tensor {
 }
 
 fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<[Operand<'a>; 2], [Scalar; 0]>> {
-    match exponent {
+    match rounded_exponent(base, exponent)? {
         Operand::Number(Scalar::Int(number)) if number < 0 && base.dtype().is_integral() => {
             Err(invalid("Integers to negative integer powers are not allowed."))
         }
-        Operand::Number(Scalar::Float(0.5)) => Ok(Call::new(&rows::pow_half, [base.into(), exponent], [])),
-        Operand::Number(Scalar::Int(2) | Scalar::Float(2.0)) if !base.dtype().is_complex() => {
+        exponent @ Operand::Number(Scalar::Float(0.5)) => Ok(Call::new(&rows::pow_half, [base.into(), exponent], [])),
+        exponent @ Operand::Number(Scalar::Int(2) | Scalar::Float(2.0)) if !base.dtype().is_complex() => {
             Ok(Call::new(&rows::pow_two, [base.into(), exponent], []))
         }
-        _ => Ok(Call::new(&rows::pow, [base.into(), exponent], [])),
+        exponent => Ok(Call::new(&rows::pow, [base.into(), exponent], [])),
     }
+}
+
+/// An exponent as floats of 16 bits hold it, which decides on a device whether it is one half or two.
+fn rounded_exponent<'a>(base: &Tensor, exponent: Operand<'a>) -> Result<Operand<'a>> {
+    let Operand::Number(number @ Scalar::Float(_)) = exponent else { return Ok(exponent) };
+    if is_host(base.device()) {
+        return Ok(exponent);
+    }
+    let common = result_type(base.dtype(), base.dim(), number)?;
+    if !matches!(common, DType::F16 | DType::BF16) {
+        return Ok(exponent);
+    }
+    number.check_fits(common)?;
+    Ok(Operand::Number(scalar_of(&scalar_bytes(number, common), common)))
 }
 
 fn wrong_alpha(p: &Participating<'_>) -> Option<String> {

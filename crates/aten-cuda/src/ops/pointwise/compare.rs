@@ -10,16 +10,19 @@ use crate::tensor::{Operand, Tensor};
 macro_rules! order {
     ($name:literal, $op:ident) => {
         Operation::new($name, "compare_cuda", Rule::Bool, accept::real, |g, _, v| g.compare(Compare::$op, v[0], v[1]))
+            .rounded_numbers()
     };
 }
 
 operations! {
     /// Where the elements are equal (`torch.eq`).
     eq, eq_, eq_out(other): Operation::new("eq", "compare_eq_ne_cuda", Rule::Bool, accept::real,
-        |g, _, v| g.compare(Compare::Eq, v[0], v[1])).complex(|g, _, v| parts(g, Compare::Eq, Binary::And, v)).float8();
+        |g, _, v| g.compare(Compare::Eq, v[0], v[1])).complex(|g, _, v| parts(g, Compare::Eq, Binary::And, v)).float8()
+        .rounded_numbers();
     /// Where the elements differ (`torch.ne`).
     ne, ne_, ne_out(other): Operation::new("ne", "compare_eq_ne_cuda", Rule::Bool, accept::real,
-        |g, _, v| g.compare(Compare::Ne, v[0], v[1])).complex(|g, _, v| parts(g, Compare::Ne, Binary::Or, v)).float8();
+        |g, _, v| g.compare(Compare::Ne, v[0], v[1])).complex(|g, _, v| parts(g, Compare::Ne, Binary::Or, v)).float8()
+        .rounded_numbers();
     /// Where the first is less (`torch.lt`).
     lt, lt_, lt_out(other): order!("lt", Lt);
     /// Where the first is less or equal (`torch.le`).

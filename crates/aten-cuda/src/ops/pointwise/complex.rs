@@ -3,12 +3,12 @@
 //! The inverse functions are Kahan's ("Branch Cuts for Complex Elementary Functions", 1987), which keep the signs of
 //! zeros on both sides of a cut.
 
-use std::f64::consts::{LN_2, LN_10};
+use std::f64::consts::{FRAC_PI_2, LN_2, LN_10};
 
 use kernel_ir::{Binary, Compare, Graph, Math, Type, Unary, Value};
 
 use super::Pair;
-use super::formula::{self, compare_with, copy_sign, like};
+use super::formula::{self, compare_with, copy_sign, extreme, is_nan, like};
 use crate::base::dtype::DType;
 
 /// A real constant of a number's type.
@@ -189,7 +189,7 @@ fn log_of_sum(graph: &mut Graph, a: Pair, b: Pair, power: fn(&mut Graph, Pair) -
     let sum = choose(graph, both_infinite, of_infinite, sum);
     let sum = choose(graph, both_nothing, b, sum);
 
-    let (a_nan, b_nan) = (either(graph, a, formula::is_nan).0, either(graph, b, formula::is_nan).0);
+    let (a_nan, b_nan) = (either(graph, a, is_nan).0, either(graph, b, is_nan).0);
     let any_nan = graph.binary(Binary::Or, a_nan, b_nan);
     let nan = like(graph, a.0, f64::NAN);
     choose(graph, any_nan, (nan, nan), sum)
@@ -367,7 +367,32 @@ pub(super) fn atanh(graph: &mut Graph, a: Pair) -> Pair {
     let minus_square = formula::neg(graph, square);
     let (width, doubled) = (graph.fma(below, above, minus_square), formula::mul(graph, a.1, two));
     let angle = graph.call(Math::Atan2, &[doubled, width]);
-    (formula::div(graph, log, four), formula::div(graph, angle, two))
+    let near = (formula::div(graph, log, four), formula::div(graph, angle, two));
+    atanh_far(graph, a, near)
+}
+
+/// `atanh` where a part is large: the real part of the reciprocal, which overflows nowhere, and a quarter turn. The real part
+/// is a zero at infinity, and no part but a NaN itself makes the result one.
+fn atanh_far(graph: &mut Graph, a: Pair, near: Pair) -> Pair {
+    let ty = graph.type_of(a.0);
+    // Beyond the reciprocal of the type's precision one is lost beside the number.
+    let beyond = if ty == Type::F64 { 2.0_f64.powi(54) } else { 2.0_f64.powi(25) };
+    let (width, height) = (formula::abs(graph, a.0), formula::abs(graph, a.1));
+    let largest = extreme(graph, Binary::Max, width, height);
+    let is_far = compare_with(graph, Compare::Gt, largest, beyond);
+    let is_infinite = compare_with(graph, Compare::Eq, largest, f64::INFINITY);
+    let size = graph.call(Math::Hypot, &[a.0, a.1]);
+    let scaled = formula::div(graph, a.0, size);
+    let reciprocal = formula::div(graph, scaled, size);
+    let (nothing, quarter) = (like(graph, a.0, 0.0), like(graph, a.0, FRAC_PI_2));
+    let nothing = copy_sign(graph, nothing, a.0);
+    let real = graph.select(is_infinite, nothing, reciprocal);
+    let (turned, height_is_nan) = (copy_sign(graph, quarter, a.1), is_nan(graph, a.1));
+    let angle = graph.select(height_is_nan, a.1, turned);
+    let is_flat = compare_with(graph, Compare::Eq, a.0, 0.0);
+    let real = graph.select(is_far, real, near.0);
+    let real = graph.select(is_flat, a.0, real);
+    (real, graph.select(is_far, angle, near.1))
 }
 
 pub(super) fn atan(graph: &mut Graph, a: Pair) -> Pair {

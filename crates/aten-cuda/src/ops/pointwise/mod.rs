@@ -4,7 +4,7 @@
 //! The methods of [`Tensor`](crate::Tensor), with their in-place and `out` forms, follow from that row; so do the
 //! [`table`] and the tests that compare every operation on the host, the simulated device and a real one.
 //!
-//! Reading order: this file, `run` (from operands to a launch), `whole` (the short way of whole tensors), `formula` and `complex` (what rows are built of), then
+//! Reading order: this file, `run` (from operands to a launch), `limit` (numbers that a dtype does not hold), `whole` (the short way of whole tensors), `formula` and `complex` (what rows are built of), then
 //! the families: `unary` (arithmetic of one tensor), `function` (exp, sin, erf and the like), `activation`, `binary`,
 //! `bitwise` (bits and truth), `compare`, `ternary`.
 
@@ -15,6 +15,7 @@ mod compare;
 pub(crate) mod complex;
 mod formula;
 mod function;
+mod limit;
 mod run;
 mod ternary;
 mod unary;
@@ -22,6 +23,7 @@ mod whole;
 
 use kernel_ir::{Graph, Node, Value};
 
+pub(crate) use limit::{Limit, element_limit};
 use run::{Call, Several, elementwise};
 pub(crate) use run::{scalar_bits, store};
 pub(crate) use whole::{is_alike, is_whole};
@@ -70,6 +72,8 @@ pub struct Operation {
     pub(crate) wraps_numbers: bool,
     /// Whether numbers among the operands are rounded to the common dtype.
     pub(crate) rounds_numbers: bool,
+    /// Which dtype has to hold the numbers.
+    pub(crate) limit: Limit,
     /// How a new result lies in memory.
     pub(crate) layout: Layout,
     /// Whether it takes floats of 8 bits.
@@ -87,6 +91,8 @@ pub(crate) enum Layout {
     Copied,
     /// As a copy of the first operand where that has integers or booleans, else in the order of visiting.
     CopiedIntegers,
+    /// In the order in which the operands' memory would be visited if all had been converted to the common dtype first.
+    Converted,
     /// Row by row.
     Rows,
 }
@@ -164,6 +170,7 @@ impl Operation {
             check: |_| None,
             wraps_numbers: true,
             rounds_numbers: false,
+            limit: Limit::Cut,
             layout: Layout::Visited,
             takes_float8: false,
             autocast: Policies::of(name),
@@ -198,6 +205,11 @@ impl Operation {
     /// The row with numbers that are rounded to the common dtype.
     pub(crate) const fn rounded_numbers(self) -> Self {
         Self { rounds_numbers: true, ..self }
+    }
+
+    /// The row with numbers that a dtype has to hold.
+    pub(crate) const fn limit(self, limit: Limit) -> Self {
+        Self { limit, ..self }
     }
 
     /// Whether the operation is there for operands whose common dtype is this.

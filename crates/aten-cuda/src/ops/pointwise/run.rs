@@ -6,9 +6,10 @@ use c10_core::Device;
 use kernel_ir::{Graph, GraphError, Kind, Program, Type, Value};
 use smallvec::SmallVec;
 
-use super::{Layout, Operation, Pair, Participating, whole};
+use super::{Layout, Operation, Pair, Participating, limit, whole};
 use crate::autocast;
 use crate::base::dtype::{Category, DType};
+use crate::base::dtype_key::packed;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::promotion::Participants;
 use crate::base::scalar::Scalar;
@@ -104,7 +105,7 @@ pub(super) fn elementwise(
 
 fn new(operation: &'static Operation, operands: &[Operand<'_>], numbers: &[Scalar]) -> Result<Tensor> {
     let prepared = Prepared::new(operation, operands, numbers)?;
-    let strides = prepared.strides(operands);
+    let strides = prepared.strides(operands)?;
     let out = empty_strided(&prepared.sizes, &strides, operation.rule.result(prepared.common), prepared.device)?;
     prepared.run(&out)?;
     Ok(out)
@@ -189,6 +190,7 @@ impl<'a> Prepared<'a> {
         }
         let common = participants.result()?;
         check(operation, common, operands, numbers)?;
+        limit::check(operation, common, operands, numbers, is_host(device))?;
         Ok(Self { operation, given, numbers, common, sizes, device })
     }
 
@@ -200,16 +202,35 @@ impl<'a> Prepared<'a> {
     }
 
     /// Returns the strides of a new result.
-    fn strides(&self, operands: &[Operand<'_>]) -> Dims {
+    fn strides(&self, operands: &[Operand<'_>]) -> Result<Dims> {
         let (operation, tensors) = (self.operation, self.tensors());
         let has_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
         let is_integral = self.common.category() <= Category::Integral;
-        match (operation.layout, tensors.first()) {
+        let visited = |tensors: &[&Tensor]| {
+            iterate::result_strides(&self.sizes, tensors, operation.wraps_numbers && has_number)
+        };
+        Ok(match (operation.layout, tensors.first()) {
             (Layout::Rows, _) => shape::contiguous_strides(&self.sizes),
+            (Layout::Converted, _) => {
+                let converted = self.converted_layouts()?;
+                let converted: SmallVec<[&Tensor; 3]> = converted.iter().collect();
+                visited(&converted)
+            }
             (Layout::Copied, Some(first)) => preserved_strides(first),
             (Layout::CopiedIntegers, Some(first)) if is_integral => preserved_strides(first),
-            _ => iterate::result_strides(&self.sizes, &tensors, operation.wraps_numbers && has_number),
-        }
+            _ => visited(&tensors),
+        })
+    }
+
+    /// Returns the tensors with the strides that a conversion to the common dtype would give them. Only their strides are
+    /// meaningful.
+    fn converted_layouts(&self) -> Result<SmallVec<[Tensor; 3]>> {
+        let layouts = self.tensors().into_iter().map(|tensor| match tensor.dtype() {
+            kept if kept == self.common || kept == DType::Bool => Ok(tensor.clone()),
+            _ => tensor.with_layout(tensor.sizes().into(), preserved_strides(tensor), tensor.storage_offset()),
+        });
+        layouts.collect()
+    }
     }
 
     /// Checks that the result can go into a tensor.
@@ -263,10 +284,11 @@ impl<'a> Prepared<'a> {
         self.given.iter().map(kind).collect()
     }
 
-    /// What the program depends on besides the operation: four bits for each dtype, 15 for a number.
+    /// Dtypes that the program depends on besides the operation, which takes at most three operands.
     fn variant(&self, out: DType) -> u64 {
-        let dtypes = self.kinds().into_iter().map(|kind| kind.map_or(15, |dtype| dtype as u64));
-        [out as u64, self.common as u64].into_iter().chain(dtypes).fold(1, |packed, part| packed << 4 | part)
+        let kinds = self.kinds();
+        let kind = |at: usize| kinds.get(at).copied().flatten();
+        packed([Some(out), Some(self.common), kind(0), kind(1), kind(2)])
     }
 }
 
@@ -311,7 +333,12 @@ fn program(
         values.push(pair);
     }
     let result = match operation.complex {
-        Some(build) if computed.is_complex() => build(&mut graph, computed, &values),
+        Some(build) if computed.is_complex() => {
+            let (real, imaginary) = build(&mut graph, computed, &values);
+            // Truth values and magnitudes are real: a complex output gets no imaginary part.
+            let is_real = !operation.rule.result(common).is_complex();
+            (real, if is_real { graph.number(ty_or_float(&graph, real), 0) } else { imaginary })
+        }
         _ => {
             let reals: Vec<Value> = values.iter().map(|&(real, _)| real).collect();
             let real = (operation.build)(&mut graph, computed, &reals);
@@ -373,10 +400,8 @@ fn number(graph: &mut Graph, computed: DType, rounds: bool) -> Pair {
 
 /// Makes the result the program's output in the dtype of the tensor that it goes into.
 pub(crate) fn store(graph: &mut Graph, result: Pair, from: DType, to: DType) {
-    // What the result would have been rounded to on its own, it is rounded to before it is cast.
-    let mut rounded = |value| {
-        if from.category() == to.category() || from == DType::Bool { value } else { graph.convert(value, from.part()) }
-    };
+    // The result is rounded to its own dtype before it is cast to the output's.
+    let mut rounded = |value| if from == DType::Bool { value } else { graph.convert(value, from.part()) };
     let (real, imaginary) = (rounded(result.0), rounded(result.1));
     if to == DType::Bool && from.is_complex() {
         let (real, imaginary) = (graph.convert(real, Type::Bool), graph.convert(imaginary, Type::Bool));

@@ -3,7 +3,9 @@
 use kernel_ir::{Binary, Compare, Graph, Value};
 
 use super::formula::{abs, compare_with, div, extreme_or_nan, like, mul, neg, sub};
-use super::{Call, Layout, Operation, Pair, Participating, Rule, Several, accept, complex, count, methods, operations};
+use super::{
+    Call, Layout, Limit, Operation, Pair, Participating, Rule, Several, accept, complex, count, methods, operations,
+};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
@@ -17,41 +19,41 @@ operations! {
         let product = complex::mul(g, v[1], v[2]);
         let scaled = complex::mul(g, v[3], product);
         complex::add(g, v[0], scaled)
-    });
+    }).limit(Limit::Computed);
     /// The elements plus `value` times the quotient of the two others' (`torch.addcdiv`).
     addcdiv, addcdiv_, addcdiv_out(first, second; value): Operation::new("addcdiv", "addcdiv_cuda", Rule::Common,
         accept::float, addcdiv_of).complex(|g, _, v| {
         let quotient = complex::div(g, v[1], v[2]);
         let scaled = complex::mul(g, v[3], quotient);
         complex::add(g, v[0], scaled)
-    }).check(no_integer_division);
+    }).check(no_integer_division).limit(Limit::Computed);
     [rows without methods]
     /// A condition, and the elements where it is true and where it is false.
     select(condition, yes, no): Operation { takes_condition: true, ..Operation::new("where", "where_cuda", Rule::Common,
         accept::real, |g, _, v| g.select(v[0], v[1], v[2])) }.complex(|g, _, v| {
         (g.select(v[0].0, v[1].0, v[2].0), g.select(v[0].0, v[1].1, v[2].1))
-    }).check(no_condition).float8();
+    }).check(no_condition).float8().limit(Limit::Element).layout(Layout::Converted);
     /// A mask, the elements, and the number that they become where it is true.
     fill(mask, elements; value): Operation { takes_condition: true, layout: Layout::Rows, ..Operation::new(
         "masked_fill", "masked_fill_", Rule::Common, accept::real, |g, _, v| g.select(v[0], v[2], v[1])) }
         .complex(|g, _, v| {
         (g.select(v[0].0, v[2].0, v[1].0), g.select(v[0].0, v[2].1, v[1].1))
-    }).check(|p| no_mask(p).or_else(|| too_large(p)));
+    }).check(no_mask).limit(Limit::Common);
     /// The elements and both bounds.
     clamp(elements, low, high): Operation::new("clamp", "clamp_scalar_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| {
             let above = extreme_or_nan(g, Binary::Max, v[0], v[1]);
             extreme_or_nan(g, Binary::Min, above, v[2])
-        }).plain_numbers().check(|p| no_order(p, "clamp"));
+        }).plain_numbers().check(|p| no_order(p, "clamp")).limit(Limit::Device);
     /// The elements and the lower bound.
     clamp_min(elements, low): Operation::new("clamp_min", "clamp_scalar_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| extreme_or_nan(g, Binary::Max, v[0], v[1])).plain_numbers().check(|p| no_order(p, "clamp"));
+        |g, _, v| extreme_or_nan(g, Binary::Max, v[0], v[1])).plain_numbers().check(|p| no_order(p, "clamp")).limit(Limit::Device);
     /// The elements and the upper bound.
     clamp_max(elements, high): Operation::new("clamp_max", "clamp_max_scalar_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| extreme_or_nan(g, Binary::Min, v[0], v[1])).plain_numbers().check(|p| no_order(p, "clamp"));
+        |g, _, v| extreme_or_nan(g, Binary::Min, v[0], v[1])).plain_numbers().check(|p| no_order(p, "clamp")).limit(Limit::Device);
     /// Both ends and a number as the weight of the second one.
     lerp(start, end; weight): Operation::new("lerp", "lerp_cuda", Rule::Common, accept::float, lerp_of)
-        .complex(lerp_complex).check(one_dtype);
+        .complex(lerp_complex).check(one_dtype).limit(Limit::Computed);
     /// Both ends and the weights of the second one.
     lerp_weights(start, end, weight): Operation::new("lerp_weights", "lerp_cuda", Rule::Common, accept::float,
         lerp_of).complex(lerp_complex).check(one_dtype);
@@ -175,10 +177,23 @@ fn clamp_call<'a>(
 ) -> Result<Call<Several<Operand<'a>>, Several<Scalar>>> {
     Ok(match (min, max) {
         (Some(min), Some(max)) => Call::of_several(&rows::clamp, [elements.into(), min, max], []),
-        (Some(min), None) => Call::of_several(&rows::clamp_min, [elements.into(), min], []),
-        (None, Some(max)) => Call::of_several(&rows::clamp_max, [elements.into(), max], []),
+        (Some(min), None) => {
+            Call::of_several(&rows::clamp_min, [elements.into(), single_bound(min, f64::NEG_INFINITY)], [])
+        }
+        (None, Some(max)) => {
+            Call::of_several(&rows::clamp_max, [elements.into(), single_bound(max, f64::INFINITY)], [])
+        }
         (None, None) => return Err(invalid("torch.clamp: At least one of 'min' or 'max' must not be None")),
     })
+}
+
+/// The only bound of a call. A number that is a NaN bounds nothing, though beside another bound it makes all elements a
+/// NaN.
+fn single_bound(bound: Operand<'_>, nothing: f64) -> Operand<'_> {
+    match bound {
+        Operand::Number(Scalar::Float(number)) if number.is_nan() => Operand::Number(nothing.into()),
+        other => other,
+    }
 }
 
 fn no_condition(p: &Participating<'_>) -> Option<String> {
@@ -192,26 +207,6 @@ fn no_mask(p: &Participating<'_>) -> Option<String> {
     let given = *p.dtypes.first()?;
     let name = given.scalar_type_name();
     (given != DType::Bool).then(|| format!("masked_fill only supports boolean masks, but got mask with dtype {name}"))
-}
-
-/// The text for a number that is past the largest of the dtype. Numbers below zero wrap around in unsigned dtypes.
-fn too_large(p: &Participating<'_>) -> Option<String> {
-    let (name, largest) = match p.common {
-        DType::U8 => ("uint8_t", 255.0),
-        DType::I8 => ("int8_t", 127.0),
-        DType::I16 => ("int16_t", 32_767.0),
-        DType::I32 => ("int", 2_147_483_647.0),
-        DType::I64 => ("int64_t", 9_223_372_036_854_775_807.0),
-        DType::F16 => ("at::Half", half::f16::MAX.to_f64()),
-        DType::BF16 => ("at::BFloat16", half::bf16::MAX.to_f64()),
-        DType::F32 => ("float", f64::from(f32::MAX)),
-        _ => return None,
-    };
-    let number = p.numbers.first()?.to_f64();
-    let lowest = if p.common.is_integral() && p.common != DType::U8 { -largest - 1.0 } else { -largest };
-    let is_past = number > largest || number < lowest;
-    let is_infinite_float = p.common.is_floating_point() && number.is_infinite();
-    (is_past && !is_infinite_float).then(|| format!("value cannot be converted to type {name} without overflow"))
 }
 
 fn no_order(p: &Participating<'_>, name: &str) -> Option<String> {

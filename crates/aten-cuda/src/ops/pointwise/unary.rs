@@ -12,10 +12,6 @@ use crate::tensor::{Operand, Tensor};
 operations! {
     /// The magnitude of each element; of complex numbers a real one (`torch.abs`).
     abs, abs_, abs_out(): Operation::new("abs", "abs_cuda", Rule::Real, accept::real, abs_of).complex(complex::abs);
-    /// The complex conjugate of each element in new memory; of real numbers they themselves (`torch.conj_physical`).
-    /// [`Tensor::conj`] is a view.
-    conj_physical, conj_physical_, conj_physical_out(): Operation::new("conj_physical", "conj_cuda", Rule::Common,
-        accept::real, |_, _, v| v[0]).complex(|g, _, v| complex::conj(g, v[0])).float8();
     /// The negative of each element (`torch.neg`).
     neg, neg_, neg_out(): Operation::new("neg", "neg_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| g.unary(Unary::Neg, v[0])).complex(|g, _, v| complex::neg(g, v[0])).check(no_negative_bools);
@@ -72,6 +68,9 @@ operations! {
         (g.unary(Unary::Not, not_finite), zero)
     }).layout(Layout::CopiedIntegers).check(no_magnitude);
     [rows without methods]
+    /// The complex conjugate of each element.
+    conj_physical(value): Operation::new("conj_physical", "conj_cuda", Rule::Common, accept::real, |_, _, v| v[0])
+        .complex(|g, _, v| complex::conj(g, v[0])).float8();
     /// With a power of ten that they are multiplied by before they are rounded, and divided by after.
     round_finer(value; power): Operation::new("round_finer", "round_cuda", Rule::Common, accept::float,
         |g, d, v| round_at(g, d, [v[0], v[1]], true));
@@ -101,6 +100,37 @@ methods! {
 }
 
 impl Tensor {
+    /// The complex conjugate of each element in new memory; a real tensor is returned itself (`torch.conj_physical`).
+    /// [`Tensor::conj`] is a view.
+    ///
+    /// # Errors
+    /// There is not enough memory, or the device failed.
+    pub fn conj_physical(&self) -> Result<Self> {
+        if !self.dtype().is_complex() {
+            return Ok(self.clone());
+        }
+        Call::new(&rows::conj_physical, [self.into()], []).made()
+    }
+
+    /// [`Self::conj_physical`] in place.
+    ///
+    /// # Errors
+    /// Several elements of the tensor lie at one place, or the device failed.
+    pub fn conj_physical_(&self) -> Result<&Self> {
+        if self.dtype().is_complex() {
+            Call::new(&rows::conj_physical, [self.into()], []).written(self)?;
+        }
+        Ok(self)
+    }
+
+    /// [`Self::conj_physical`] into `out`.
+    ///
+    /// # Errors
+    /// The result does not fit `out`, or the device failed.
+    pub fn conj_physical_out(&self, out: &Self) -> Result<()> {
+        Call::new(&rows::conj_physical, [self.into()], []).written(out)
+    }
+
     /// The tensor itself (`torch.positive`).
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use kernel_ir::Type;
 use smallvec::SmallVec;
 
 use super::run::{Prepared, scalar_bits};
-use super::{Operation, Participating};
+use super::{Operation, Participating, limit};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
@@ -239,6 +239,7 @@ fn words(
     if let Some(text) = (operation.check)(&Participating { common: entry.common, dtypes: &dtypes, numbers }) {
         return Err(invalid(text));
     }
+    limit::check(operation, entry.common, operands, numbers, false)?;
     let own =
         operands.iter().filter_map(|operand| if let Operand::Number(number) = operand { Some(*number) } else { None });
     let all = own.chain(numbers.iter().copied()).zip(&entry.numbers);

@@ -212,6 +212,8 @@ moments! {
 fn corrected(call: Call<'_>, correction: Scalar) -> Result<Call<'_>> {
     #[expect(clippy::cast_precision_loss, reason = "the nearest float is meant")]
     let count = call.extent()? as f64;
-    let divisor = (count - correction.to_f64()).max(0.0);
+    correction.check_fits(DType::F64)?;
+    // Nothing has no variance, whatever the correction.
+    let divisor = if count == 0.0 { 0.0 } else { (count - correction.to_f64()).max(0.0) };
     Ok(call.with(&[Scalar::Float(divisor), Scalar::Float(count)]))
 }

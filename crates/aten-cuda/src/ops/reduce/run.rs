@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::{Element, Ending, Operation, accumulator};
 use crate::base::dtype::DType;
+use crate::base::dtype_key::packed;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::{Dims, contiguous_strides, wrap_dim};
@@ -138,10 +139,20 @@ impl<'a> Call<'a> {
     }
 }
 
+/// The elements in the real dtype that the caller asks for, of complex ones: they lose their imaginary part before anything
+/// is computed, as in torch. `None` where elements stay as they are.
+pub(crate) fn made_real(input: &Tensor, asked: Option<DType>, computed: DType) -> Result<Option<Tensor>> {
+    let loses = asked.is_some() && input.dtype().is_complex() && !computed.is_complex();
+    loses.then(|| input.to_dtype(computed)).transpose()
+}
+
 /// The results as new tensors.
 pub(crate) fn reduce(call: &Call<'_>) -> Result<SmallVec<[Tensor; 2]>> {
-    let dims = call.dim.of(call.input.dim())?;
     let computed = (call.operation.computed)(call.input.dtype(), call.dtype)?;
+    if let Some(input) = made_real(call.input, call.dtype, computed)? {
+        return reduce(&Call { input: &input, ..call.clone() });
+    }
+    let dims = call.dim.of(call.input.dim())?;
     call.check_not_empty(&dims)?;
     let (_, sizes) = call.sizes(&dims);
     let made: SmallVec<[Tensor; 2]> = (call.operation.results)(call.input.dtype(), computed)
@@ -157,8 +168,11 @@ pub(crate) fn reduce(call: &Call<'_>) -> Result<SmallVec<[Tensor; 2]>> {
 /// The results in tensors that are there already. The dtype of the first one is that which is computed in where the
 /// operation takes one and the caller asks for none.
 pub(crate) fn reduce_into(call: &Call<'_>, outputs: &[&Tensor]) -> Result<()> {
-    let dims = call.dim.of(call.input.dim())?;
     let computed = (call.operation.computed)(call.input.dtype(), call.dtype)?;
+    if let Some(input) = made_real(call.input, call.dtype, computed)? {
+        return reduce_into(&Call { input: &input, ..call.clone() }, outputs);
+    }
+    let dims = call.dim.of(call.input.dim())?;
     call.check_not_empty(&dims)?;
     let (_, sizes) = call.sizes(&dims);
     for (&output, dtype) in outputs.iter().zip((call.operation.results)(call.input.dtype(), computed)) {
@@ -226,8 +240,9 @@ pub(crate) fn launch(
     outputs: &[&Tensor],
     input: &Tensor,
 ) -> Result<()> {
-    let pack = [input.dtype(), computed].iter().chain(results).fold(1_u64, |sum, &dtype| sum << 4 | dtype as u64);
-    let key = ProgramKey::new(call.operation.name, pack);
+    let result = |at: usize| results.get(at).copied();
+    let dtypes = packed([Some(input.dtype()), Some(computed), result(0), result(1)]);
+    let key = ProgramKey::new(call.operation.name, dtypes);
     let reduction = rows::reduction(key, || build(call.operation, input.dtype(), computed, results, last))?;
     let scalars: SmallVec<[u64; 2]> =
         call.numbers.iter().flat_map(|&number| scalar_bits(number, Type::F64, 1)).collect();

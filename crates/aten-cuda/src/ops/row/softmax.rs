@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::pass;
 use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
+use crate::base::dtype_key::packed;
 use crate::base::error::{Result, TensorError};
 use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::ProgramKey;
@@ -96,7 +97,7 @@ fn run(form: Form, input: &Tensor, dim: i64, out: &Tensor) -> Result<()> {
     if input.dtype().is_complex() {
         check(input.dtype())?;
     }
-    let key = ProgramKey::new(form.name(), (input.dtype() as u64) << 4 | out.dtype() as u64);
+    let key = ProgramKey::new(form.name(), packed([Some(input.dtype()), Some(out.dtype())]));
     let reduction = rows::reduction(key, || build(form, input.dtype(), out.dtype()))?;
     let dims: SmallVec<[usize; 1]> = Some(at).filter(|&at| at < input.dim()).into_iter().collect();
     rows::run(&RowWork { key, reduction, outputs: &[out], inputs: &[input], dims: &dims, scalars: &[] })

@@ -14,7 +14,9 @@ use smallvec::SmallVec;
 use super::reduce::exponentials::{LOG_SUM_EXP, LOG_SUM_EXP_SO_FAR};
 use super::reduce::extremes::with_place;
 use super::reduce::sums::{PROD, SUM};
-use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, check_output, launch, reduce, widened};
+use super::reduce::{
+    Call, Operation, Recipe, Start, as_computed, as_they_are, check_output, launch, made_real, reduce, widened,
+};
 use crate::autocast::{self, Policies};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid, refuse_float8};
@@ -140,6 +142,9 @@ fn scan(
     dtype: Option<DType>,
 ) -> Result<SmallVec<[Tensor; 2]>> {
     let computed = (operation.computed)(input.dtype(), dtype)?;
+    if let Some(input) = made_real(input, dtype, computed)? {
+        return scan(operation, &input, dim, dtype);
+    }
     wrap_dim(dim, input.dim())?;
     let strides = contiguous_strides(input.sizes());
     let made: SmallVec<[Tensor; 2]> = (operation.results)(input.dtype(), computed)
@@ -160,6 +165,9 @@ fn scan_into(
     outputs: &[&Tensor],
 ) -> Result<()> {
     let computed = (operation.computed)(input.dtype(), dtype)?;
+    if let Some(input) = made_real(input, dtype, computed)? {
+        return scan_into(operation, &input, dim, dtype, outputs);
+    }
     for (&output, dtype) in outputs.iter().zip((operation.results)(input.dtype(), computed)) {
         check_output(output, dtype, input.sizes(), input)?;
     }

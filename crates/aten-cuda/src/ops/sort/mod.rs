@@ -1,7 +1,8 @@
 //! Sorting: `order` (how elements compare on the host), `unique` (values without repetitions).
 //!
-//! **Invariants:** every sort is stable, and both zeros are equal. A NaN is greater than every number. As in torch, which
-//! sorts by bits, one with a negative sign is less than every number, but for `topk`, which does not look at the sign.
+//! **Invariants:** every sort is stable, and both zeros are equal. A NaN is greater than every number. As in torch, whose
+//! device sorts more than 32 elements by their bits, a NaN with a negative sign is less than every number there, but for
+//! `topk`, which does not look at the sign.
 
 mod order;
 mod unique;
@@ -17,13 +18,14 @@ use crate::tensor::{Context, Tensor, empty_strided, is_host};
 #[derive(Clone, Copy)]
 struct Order {
     descending: bool,
-    /// Whether every NaN is the greatest, also one with a negative sign.
+    /// Whether a device, too, takes a NaN with a negative sign as the greatest.
     nan_greatest: bool,
 }
 
 impl Tensor {
     /// The elements in order along `dim`, and the places that they had (`sort(stable=True)`). A NaN is greater than
-    /// every number, or less with a negative sign, as in torch; equal elements keep their order.
+    /// every number; on a device one with a negative sign is less in rows of more than 32 elements, as in torch. Equal
+    /// elements keep their order.
     ///
     /// # Errors
     /// There is no such dimension, the dtype is complex, there is not enough memory, or the device failed.
@@ -32,7 +34,8 @@ impl Tensor {
         check_ordered(self)?;
         refuse_float8("sortKeyValueInplace", self.dtype())?;
         let strides = preserved_strides(self);
-        let (values, places) = sorted(self, at, Order { descending, nan_greatest: false }, None)?;
+        let order = Order { descending, nan_greatest: is_short_in_torch(self, at) };
+        let (values, places) = sorted(self, at, order, None)?;
         Ok((laid_out(values, &strides)?, laid_out(places, &strides)?))
     }
 
@@ -85,6 +88,11 @@ fn laid_out(tensor: Tensor, strides: &[i64]) -> Result<Tensor> {
 
 fn same_but_for_ones(tensor: &Tensor, strides: &[i64]) -> bool {
     (0..tensor.dim()).all(|dim| tensor.sizes()[dim] == 1 || tensor.strides()[dim] == strides[dim])
+}
+
+/// Whether torch's device sorts rows of this length by comparisons, which take every NaN as the greatest, and not by bits.
+fn is_short_in_torch(tensor: &Tensor, dim: usize) -> bool {
+    tensor.sizes().get(dim).is_none_or(|&n| n <= 32)
 }
 
 /// Sorted values and their places along a dimension: all of them, or the first `keep`. Of no particular layout.

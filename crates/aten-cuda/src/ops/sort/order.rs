@@ -16,7 +16,7 @@ pub(super) fn sort(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]
     let kept = (bytes.len() / (n * width).max(1)) * keep;
     let (mut values, mut places) = (host_memory::with_capacity(kept * width)?, host_memory::with_capacity(kept)?);
     for row in bytes.chunks_exact((n * width).max(1)) {
-        let keys = host_memory::collected(n, row.chunks_exact(width).map(|element| key(element, dtype, order)))?;
+        let keys = host_memory::collected(n, row.chunks_exact(width).map(|element| key(element, dtype)))?;
         let mut sorted: Vec<usize> = host_memory::collected(n, 0..n)?;
         // Places make all keys different: so the sort that needs no memory is stable.
         sorted.sort_unstable_by_key(|&place| (if order.descending { !keys[place] } else { keys[place] }, place));
@@ -28,18 +28,18 @@ pub(super) fn sort(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]
     Ok((Tensor::from_bytes(&values, sizes, dtype)?, Tensor::from_slice(&places, sizes)?))
 }
 
-/// An unsigned number in the order of the elements.
-fn key(element: &[u8], dtype: DType, order: Order) -> u64 {
+/// An unsigned number in the order of the elements. Every NaN is the greatest, whatever its sign.
+fn key(element: &[u8], dtype: DType) -> u64 {
     let signed = |value: i64| value.cast_unsigned() ^ 1 << 63;
     match dtype {
         DType::Bool | DType::U8 => u64::from(element[0]),
         DType::I8 => signed(bytemuck::pod_read_unaligned::<i8>(element).into()),
         DType::I16 => signed(bytemuck::pod_read_unaligned::<i16>(element).into()),
         DType::I32 => signed(bytemuck::pod_read_unaligned::<i32>(element).into()),
-        DType::F16 => float(bytemuck::pod_read_unaligned::<f16>(element).to_f64(), order),
-        DType::BF16 => float(bytemuck::pod_read_unaligned::<bf16>(element).to_f64(), order),
-        DType::F32 => float(bytemuck::pod_read_unaligned::<f32>(element).into(), order),
-        DType::F64 => float(bytemuck::pod_read_unaligned(element), order),
+        DType::F16 => float(bytemuck::pod_read_unaligned::<f16>(element).to_f64()),
+        DType::BF16 => float(bytemuck::pod_read_unaligned::<bf16>(element).to_f64()),
+        DType::F32 => float(bytemuck::pod_read_unaligned::<f32>(element).into()),
+        DType::F64 => float(bytemuck::pod_read_unaligned(element)),
         // Complex numbers and floats of 8 bits are refused before.
         DType::F8E4M3FN | DType::F8E5M2 => u64::from(element[0]),
         DType::I64 | DType::C32 | DType::C64 | DType::C128 => {
@@ -48,9 +48,9 @@ fn key(element: &[u8], dtype: DType, order: Order) -> u64 {
     }
 }
 
-fn float(value: f64, order: Order) -> u64 {
+fn float(value: f64) -> u64 {
     if value.is_nan() {
-        return if value.is_sign_negative() && !order.nan_greatest { 0 } else { u64::MAX };
+        return u64::MAX;
     }
     // Adding zero makes both zeros the positive one.
     let bits = (value + 0.0).to_bits();

@@ -1,0 +1,484 @@
+//! Numbers beside tensors: rounding, refusals, and layouts and orders of results, each with the value that torch 2.11 has.
+
+use aten_cuda::{DType, Result, Scalar, Tensor};
+use num_complex::{Complex32, Complex64};
+
+/// Runs a test on the host and on a simulated device.
+fn on_both(test: impl Fn(&str)) {
+    test("cpu");
+    let _simulated = testkit::simulated_runtime();
+    test("cuda");
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T>) -> String {
+    result.expect_err("the number does not fit").to_string()
+}
+
+fn overflow(name: &str) -> String {
+    format!("value cannot be converted to type {name} without overflow")
+}
+
+/// Numbers, `f64` after conversion.
+fn read(tensor: &Tensor) -> Vec<f64> {
+    tensor.to_dtype(DType::F64).and_then(|wide| wide.to_vec()).expect("the elements can be read")
+}
+
+/// Two ones.
+fn ones(dtype: DType, device: &str) -> Tensor {
+    Tensor::ones(&[2], dtype, device).expect("there is memory")
+}
+
+const NAN: f64 = f64::NAN;
+
+#[test]
+fn comparisons_round_numbers_to_halves() {
+    on_both(|device| {
+        for dtype in [DType::F16, DType::BF16] {
+            let tenth = Tensor::full(&[2], 0.1, dtype, device).unwrap();
+            let found = [tenth.eq(0.1), tenth.ne(0.1), tenth.lt(0.1), tenth.le(0.1), tenth.gt(0.1), tenth.ge(0.1)];
+            for (found, expected) in found.into_iter().zip([1.0, 0.0, 0.0, 1.0, 0.0, 1.0]) {
+                assert_eq!(read(&found.unwrap()), [expected; 2], "{dtype}");
+            }
+            let in_place = tenth.copy().unwrap();
+            assert_eq!(read(in_place.ge_(0.1).unwrap()), [1.0; 2]);
+            let apart = tenth.narrow(0, 0, 1).unwrap().expand(&[3]).unwrap();
+            assert_eq!(read(&apart.eq(0.1).unwrap()), [1.0; 3]);
+        }
+    });
+}
+
+#[test]
+fn powers_round_numbers_to_halves() {
+    on_both(|device| {
+        let of = |numbers: &[f64], dtype| {
+            Tensor::from_slice(numbers, &[2]).unwrap().to_dtype(dtype).unwrap().to_device(device).unwrap()
+        };
+        let (f16, bf16) = (DType::F16, DType::BF16);
+        assert_eq!(read(&of(&[3.0, 1000.0], f16).pow(0.1).unwrap()), [1.116_210_937_5, 1.995_117_187_5]);
+        assert_eq!(read(&of(&[3.0, 1000.0], bf16).pow(0.1).unwrap()), [1.117_187_5, 2.0]);
+        let exponents = of(&[3.0, 2.5], f16);
+        assert_eq!(
+            read(&Tensor::pow_of(0.1, &exponents).unwrap()),
+            [0.000_999_450_683_593_75, 0.003_160_476_684_570_312_5]
+        );
+        let exponents = of(&[3.0, 2.5], bf16);
+        assert_eq!(read(&Tensor::pow_of(0.1, &exponents).unwrap()), [0.000_999_450_683_593_75, 0.003_173_828_125]);
+        // 0.5001 is one half in f16. On the host only an exact half is a root, and the power of an infinity stays one.
+        let root = read(&of(&[f64::NEG_INFINITY, 4.0], f16).pow(0.5001).unwrap());
+        assert_eq!(root[1], 2.0);
+        assert!(if device == "cpu" { root[0] == f64::INFINITY } else { root[0].is_nan() }, "{root:?}");
+    });
+}
+
+#[test]
+fn truth_values_have_no_imaginary_part() {
+    on_both(|device| {
+        let whole = |re: f32, im: f32| {
+            Tensor::from_slice(&[Complex32::new(re, im); 2], &[2]).unwrap().to_device(device).unwrap()
+        };
+        let read = |tensor: &Tensor| tensor.to_vec::<Complex32>().unwrap();
+        let (one, zero) = ([Complex32::new(1.0, 0.0); 2], [Complex32::new(0.0, 0.0); 2]);
+        let number = Complex64::new(3.0, 4.0);
+        assert_eq!(read(whole(3.0, 4.0).eq_(number).unwrap()), one);
+        assert_eq!(read(whole(3.0, 4.0).ne_(number).unwrap()), zero);
+        assert_eq!(read(whole(3.0, 5.0).ne_(number).unwrap()), one);
+        let out = whole(9.0, 9.0);
+        ones(DType::F32, device).eq_out(1, &out).unwrap();
+        assert_eq!(read(&out), one);
+        let out = whole(9.0, 9.0);
+        whole(1.0, 1.0).logical_and_out(&whole(1.0, 1.0), &out).unwrap();
+        assert_eq!(read(&out), one);
+        let out = whole(9.0, 9.0);
+        whole(3.0, 4.0).ne_out(&whole(3.0, 5.0), &out).unwrap();
+        assert_eq!(read(&out), one);
+        let out = whole(9.0, 9.0);
+        whole(f32::NAN, 4.0).isnan_out(&out).unwrap();
+        assert_eq!(read(&out), one);
+        let out = whole(9.0, 9.0);
+        whole(3.0, 4.0).abs_out(&out).unwrap();
+        assert_eq!(read(&out), [Complex32::new(5.0, 0.0); 2]);
+    });
+}
+
+/// Numbers that `torch.full` refuses and takes, for each dtype.
+#[test]
+fn fills_refuse_what_the_dtype_does_not_hold() {
+    let infinity = f64::INFINITY;
+    let one_turned = Complex64::new(1.0, 1.0);
+    let (mut refusals, mut values) = (Vec::<(DType, &str, Vec<Scalar>)>::new(), Vec::<(DType, Scalar, f64)>::new());
+    refusals.push((DType::U8, "uint8_t", [-256, 300, 256, 1 << 31].map(Scalar::Int).to_vec()));
+    refusals.push((DType::U8, "uint8_t", [-1.0, -0.5, 255.5, 1e10, NAN, infinity].map(Scalar::Float).to_vec()));
+    refusals.push((DType::I8, "int8_t", [128, -129].map(Scalar::Int).to_vec()));
+    refusals.push((DType::I16, "int16_t", vec![65_520.into(), 70_000.0.into(), NAN.into(), one_turned.into()]));
+    refusals.push((
+        DType::I32,
+        "int",
+        vec![(1_i64 << 31).into(), 1e10.into(), NAN.into(), infinity.into(), one_turned.into()],
+    ));
+    refusals.push((DType::I64, "int64_t", vec![1e19.into(), NAN.into(), (-infinity).into(), one_turned.into()]));
+    refusals.push((DType::F16, "c10::Half", vec![65_505.into(), 65_520.into(), 1e6.into(), one_turned.into()]));
+    refusals.push((DType::BF16, "c10::BFloat16", vec![3.41e38.into(), 1e300.into()]));
+    refusals.push((DType::F32, "float", vec![3.41e38.into(), 1e300.into(), one_turned.into()]));
+    refusals.push((DType::F64, "double", vec![one_turned.into()]));
+    refusals.push((DType::C64, "c10::complex<float>", vec![1e300.into(), Complex64::new(0.0, 1e300).into()]));
+    refusals.push((DType::F8E4M3FN, "c10::Float8_e4m3fn", vec![449.into(), infinity.into(), one_turned.into()]));
+    refusals.push((DType::F8E5M2, "c10::Float8_e5m2", vec![61_440.0.into()]));
+    values.push((DType::U8, (-1).into(), 255.0));
+    values.push((DType::U8, (-255).into(), 1.0));
+    values.push((DType::U8, 1.7.into(), 1.0));
+    values.push((DType::I8, (-0.5).into(), 0.0));
+    values.push((DType::I32, 1.7.into(), 1.0));
+    values.push((DType::I64, 9_223_372_036_854_775_808.0.into(), -9_223_372_036_854_775_808.0));
+    values.push((DType::F16, infinity.into(), infinity));
+    values.push((DType::F8E5M2, (-infinity).into(), -infinity));
+    values.push((DType::F32, Complex64::new(1.0, 0.0).into(), 1.0));
+    values.push((DType::Bool, NAN.into(), 1.0));
+    values.push((DType::Bool, one_turned.into(), 1.0));
+    on_both(|device| {
+        for (dtype, name, numbers) in &refusals {
+            let (target, empty) = (ones(*dtype, device), Tensor::zeros(&[0], *dtype, device).unwrap());
+            for &number in numbers {
+                assert_eq!(refused(Tensor::full(&[2], number, *dtype, device)), overflow(name), "{number:?}");
+                assert_eq!(refused(target.fill_(number)), overflow(name));
+                assert_eq!(refused(target.full_like(number)), overflow(name));
+                assert_eq!(refused(empty.fill_(number)), overflow(name));
+            }
+            assert_eq!(read(&target.to_dtype(DType::F32).unwrap()), [1.0; 2], "nothing was written");
+        }
+        for &(dtype, number, expected) in &values {
+            assert_eq!(
+                read(&Tensor::full(&[2], number, dtype, device).unwrap().to_dtype(DType::F32).unwrap()),
+                [expected; 2]
+            );
+        }
+    });
+}
+
+/// torch converts one element of a short float on the host by way of `f64`.
+#[test]
+fn single_elements_of_the_host_take_larger_numbers() {
+    let one = |number: Scalar, dtype| Tensor::full(&[1], number, dtype, "cpu");
+    assert_eq!(read(&one(1e6.into(), DType::F16).unwrap()), [f64::INFINITY]);
+    assert_eq!(read(&one(1e300.into(), DType::BF16).unwrap()), [f64::INFINITY]);
+    assert_eq!(refused(one(Complex64::new(1.0, 1.0).into(), DType::F16)), overflow("double"));
+    assert_eq!(refused(one(1e6.into(), DType::C32)), overflow("c10::complex<c10::Half>"));
+    assert_eq!(refused(Tensor::full(&[2], 1e39, DType::C32, "cpu")), overflow("c10::complex<float>"));
+    let _simulated = testkit::simulated_runtime();
+    assert_eq!(refused(Tensor::full(&[1], 1e6, DType::F16, "cuda")), overflow("c10::Half"));
+    assert_eq!(refused(Tensor::full(&[2], 1e6, DType::C32, "cuda")), overflow("c10::complex<c10::Half>"));
+}
+
+#[test]
+fn selections_refuse_numbers_that_do_not_fit() {
+    on_both(|device| {
+        let mask = Tensor::from_slice(&[true as u8, 0], &[2])
+            .unwrap()
+            .to_dtype(DType::Bool)
+            .unwrap()
+            .to_device(device)
+            .unwrap();
+        let places = Tensor::from_slice(&[0_i64, 1], &[2]).unwrap().to_device(device).unwrap();
+        let (bytes, ints, halves) = (ones(DType::U8, device), ones(DType::I32, device), ones(DType::F16, device));
+        assert_eq!(refused(mask.where_cond(1_i64 << 31, &ints)), overflow("int"));
+        assert_eq!(refused(mask.where_cond(&bytes, 300)), overflow("uint8_t"));
+        assert_eq!(refused(mask.where_cond(1e300, &ints)), overflow("float"));
+        match device {
+            "cpu" => assert_eq!(read(&mask.where_cond(70_000.0, &halves).unwrap()), [f64::INFINITY, 1.0]),
+            _ => assert_eq!(refused(mask.where_cond(70_000.0, &halves)), overflow("c10::Half")),
+        }
+        assert_eq!(refused(ints.scatter(0, &places, 1e10)), overflow("int"));
+        assert_eq!(refused(ints.scatter(0, &places, NAN)), overflow("int"));
+        assert_eq!(refused(halves.scatter_(0, &places, 1e6)), overflow("c10::Half"));
+        assert_eq!(read(&bytes.scatter(0, &places, -1).unwrap()), [255.0; 2]);
+        let nowhere = places.narrow(0, 0, 0).unwrap();
+        assert_eq!(read(&ints.scatter(0, &nowhere, 1e10).unwrap()), [1.0; 2]);
+        assert_eq!(refused(ints.masked_fill(&mask, NAN)), overflow("int"));
+        assert_eq!(refused(halves.masked_fill_(&mask, 1e6)), overflow("c10::Half"));
+        assert_eq!(refused(bytes.masked_fill(&mask, -256)), overflow("uint8_t"));
+        assert_eq!(read(&bytes.masked_fill(&mask, -1).unwrap()), [255.0, 1.0]);
+        assert_eq!(read(&halves.masked_fill(&mask, f64::INFINITY).unwrap()), [f64::INFINITY, 1.0]);
+    });
+}
+
+#[test]
+fn factors_refuse_numbers_that_do_not_fit() {
+    on_both(|device| {
+        let is_host = device == "cpu";
+        let (bytes, halves, floats) = (ones(DType::U8, device), ones(DType::F16, device), ones(DType::F32, device));
+        assert_eq!(refused(floats.add_alpha(&floats, 1e300)), overflow("float"));
+        assert_eq!(refused(bytes.add_alpha(&bytes, 300)), overflow("uint8_t"));
+        assert_eq!(refused(bytes.sub_alpha(&bytes, 256)), overflow("uint8_t"));
+        assert_eq!(read(&ones(DType::I32, device).sub_alpha(1, 1_i64 << 31).unwrap()), [-2_147_483_647.0; 2]);
+        // A device multiplies in f32.
+        match is_host {
+            true => assert_eq!(refused(halves.add_alpha(&halves, 70_000.0)), overflow("c10::Half")),
+            false => assert_eq!(read(&halves.add_alpha(&halves, 70_000.0).unwrap()), [f64::INFINITY; 2]),
+        }
+        assert_eq!(refused(halves.addcmul(&halves, &halves, 1e300)), overflow("float"));
+        assert_eq!(read(&halves.addcmul(&halves, &halves, 70_000.0).unwrap()), [f64::INFINITY; 2]);
+        match is_host {
+            true => assert_eq!(refused(bytes.addcmul(&bytes, &bytes, 300)), overflow("uint8_t")),
+            false => assert_eq!(read(&bytes.addcmul(&bytes, &bytes, 300).unwrap()), [45.0; 2]),
+        }
+        assert_eq!(refused(floats.addcdiv(&floats, &floats, 1e300)), overflow("float"));
+        assert_eq!(refused(floats.lerp(&floats, 1e300)), overflow("float"));
+        assert_eq!(refused(halves.leaky_relu(1e300)), overflow("float"));
+        assert_eq!(refused(halves.softplus(1e300, 20)), overflow("float"));
+        let places = Tensor::from_slice(&[0_i64, 1], &[2]).unwrap().to_device(device).unwrap();
+        assert_eq!(refused(bytes.index_add(0, &places, &bytes, 300)), overflow("uint8_t"));
+        assert_eq!(refused(halves.index_add(0, &places, &halves, 1e6)), overflow("c10::Half"));
+        let matrix = Tensor::ones(&[1, 1], DType::F32, device).unwrap();
+        assert_eq!(refused(matrix.addmm(&matrix, &matrix, 1, 1e300)), overflow("float"));
+        assert_eq!(refused(matrix.addmm_(&matrix, &matrix, Complex64::new(1.0, 1.0), 1)), overflow("float"));
+        let half = matrix.to_dtype(DType::F16).unwrap();
+        let vector = half.select(0, 0).unwrap();
+        assert_eq!(refused(vector.addmv(&half, &vector, 1, 70_000.0)), overflow("c10::Half"));
+        assert_eq!(read(&half.addmm(&half, &half, 1, 70_000.0).unwrap().view(&[1]).unwrap()), [f64::INFINITY]);
+    });
+    let whole = Tensor::ones(&[1, 1], DType::U8, "cpu").unwrap();
+    assert_eq!(refused(whole.addmm(&whole, &whole, 1, 300)), overflow("uint8_t"));
+}
+
+#[test]
+fn bounds_and_exponents_refuse_numbers_that_do_not_fit() {
+    on_both(|device| {
+        let is_host = device == "cpu";
+        let (bytes, ints, halves) = (ones(DType::U8, device), ones(DType::I32, device), ones(DType::F16, device));
+        let floats = ones(DType::F32, device);
+        assert_eq!(refused(bytes.pow(300)), overflow("uint8_t"));
+        assert_eq!(refused(ints.pow_(1_i64 << 31)), overflow("int"));
+        assert_eq!(refused(halves.pow(70_000.0)), overflow("c10::Half"));
+        // The host looks at integers and halves alone.
+        match is_host {
+            true => assert_eq!(read(&floats.pow(1e300).unwrap()), [1.0; 2]),
+            false => assert_eq!(refused(floats.pow(1e300)), overflow("float")),
+        }
+        assert_eq!(read(&Tensor::pow_of(300, &bytes).unwrap()), [44.0; 2], "a base is cut");
+        assert_eq!(refused(bytes.clamp(Some(300.into()), None)), overflow("uint8_t"));
+        assert_eq!(refused(ints.clamp(None, Some((1_i64 << 31).into()))), overflow("int"));
+        assert_eq!(refused(ints.clamp(Some(1e300.into()), None)), overflow("float"));
+        assert_eq!(read(&bytes.clamp(Some((-1).into()), None).unwrap()), [255.0; 2]);
+        assert_eq!(refused(ones(DType::I16, device).hardtanh(0, 65_520)), overflow("int16_t"));
+        assert_eq!(refused(ints.hardtanh(0, 1e300)), overflow("int64_t"));
+        assert_eq!(refused(floats.hardtanh(0, 1e300)), overflow("float"));
+        // A NaN alone is no bound.
+        assert_eq!(read(&floats.clamp(Some(NAN.into()), None).unwrap()), [1.0; 2]);
+        assert_eq!(read(&floats.clamp(None, Some(NAN.into())).unwrap()), [1.0; 2]);
+        assert!(read(&floats.clamp(Some(0.into()), Some(NAN.into())).unwrap()).iter().all(|number| number.is_nan()));
+    });
+}
+
+#[test]
+fn ranges_refuse_numbers_that_do_not_fit() {
+    on_both(|device| {
+        let linspace = |start: f64, end: f64, steps, dtype| Tensor::linspace(start, end, steps, Some(dtype), device);
+        assert_eq!(refused(linspace(1e10, 1.0, 3, DType::I16)), overflow("int16_t"));
+        assert_eq!(refused(linspace(1.0, -1.0, 3, DType::U8)), overflow("uint8_t"));
+        assert_eq!(refused(linspace(1.0, 1e300, 3, DType::F32)), overflow("float"));
+        assert_eq!(refused(linspace(70_000.0, 1.0, 3, DType::F16)), overflow("c10::Half"));
+        assert_eq!(refused(linspace(1e10, 1.0, 1, DType::I16)), overflow("int16_t"));
+        assert_eq!(linspace(1e10, 1.0, 0, DType::I16).unwrap().numel(), 0);
+        assert_eq!(read(&linspace(1.0, 1e10, 1, DType::I16).unwrap()), [1.0]);
+        assert_eq!(refused(Tensor::arange(1e300, 2e300, 1, Some(DType::I32), device)), overflow("int64_t"));
+        assert_eq!(read(&Tensor::arange(300, 302, 1, Some(DType::U8), device).unwrap()), [44.0, 45.0]);
+        assert_eq!(refused(ones(DType::F32, device).var((), Complex64::new(1.0, 1.0), false)), overflow("double"));
+    });
+}
+
+/// torch does not look at numbers of arithmetic, comparisons and operations on bits.
+#[test]
+fn arithmetic_cuts_numbers() {
+    on_both(|device| {
+        let bytes = ones(DType::U8, device);
+        assert_eq!(read(&bytes.add(300).unwrap()), [45.0; 2]);
+        assert_eq!(read(bytes.copy().unwrap().mul_(300).unwrap()), [44.0; 2]);
+        assert_eq!(read(&bytes.eq(257).unwrap()), [1.0; 2]);
+        assert_eq!(read(&bytes.bitwise_and(257).unwrap()), [1.0; 2]);
+        assert_eq!(read(&ones(DType::F32, device).mul(1e300).unwrap()), [f64::INFINITY; 2]);
+    });
+}
+
+#[test]
+fn results_are_rounded_before_they_are_widened() {
+    on_both(|device| {
+        let of = |number: f64, dtype| Tensor::full(&[2], number, dtype, device).unwrap();
+        let out = of(0.0, DType::F32);
+        let number = of(1.007_812_5, DType::BF16);
+        number.mul_out(&number, &out).unwrap();
+        assert_eq!(read(&out), [1.015_625; 2]);
+        of(1.0, DType::F16).sin_out(&out).unwrap();
+        assert_eq!(read(&out), [0.841_308_593_75; 2]);
+        let out = of(0.0, DType::I32);
+        of(200.0, DType::U8).add_out(&of(100.0, DType::U8), &out).unwrap();
+        assert_eq!(read(&out), [44.0; 2]);
+        let out = of(0.0, DType::BF16);
+        let number = of(1.001, DType::F16);
+        number.mul_out(&number, &out).unwrap();
+        assert_eq!(read(&out), [1.0; 2]);
+        // Beside strides, where the operation does not go the short way.
+        let (out, number) = (Tensor::zeros(&[3], DType::F32, device).unwrap(), of(1.007_812_5, DType::BF16));
+        let number = number.narrow(0, 0, 1).unwrap().expand(&[3]).unwrap();
+        number.mul_out(&number, &out).unwrap();
+        assert_eq!(read(&out), [1.015_625; 3]);
+    });
+}
+
+/// A NaN with its sign bit set, which is the NaN of 0/0 on x86.
+#[test]
+fn every_nan_is_sorted_last_on_the_host() {
+    let negative = f32::from_bits(0xffc0_0000);
+    let x = Tensor::from_slice(&[1.0, negative, 2.0], &[3]).unwrap();
+    let bits =
+        |tensor: &Tensor| tensor.to_vec::<f32>().unwrap().iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+    let (one, two, nan) = (1.0_f32.to_bits(), 2.0_f32.to_bits(), negative.to_bits());
+    let (values, places) = x.sort(0, false).unwrap();
+    assert_eq!((bits(&values), places.to_vec::<i64>().unwrap()), (vec![one, two, nan], vec![0, 2, 1]));
+    let (values, places) = x.sort(0, true).unwrap();
+    assert_eq!((bits(&values), places.to_vec::<i64>().unwrap()), (vec![nan, two, one], vec![1, 2, 0]));
+    assert_eq!(x.argsort(0, false).unwrap().to_vec::<i64>().unwrap(), [0, 2, 1]);
+    assert_eq!(bits(&x.unique().unwrap().0), [one, two, nan]);
+    let long: Vec<f32> = (0..40_u8).map(|at| if at == 0 { negative } else { f32::from(at) }).collect();
+    let long = Tensor::from_slice(&long, &[40]).unwrap();
+    assert_eq!(long.argsort(0, false).unwrap().to_vec::<i64>().unwrap()[39], 0);
+    // A device compares up to 32 elements, and sorts more of them by their bits.
+    let _simulated = testkit::simulated_runtime();
+    let (x, long) = (x.cuda(None).unwrap(), long.cuda(None).unwrap());
+    assert_eq!(x.argsort(0, false).unwrap().to_vec::<i64>().unwrap(), [0, 2, 1]);
+    assert_eq!(x.argsort(0, true).unwrap().to_vec::<i64>().unwrap(), [1, 2, 0]);
+    assert_eq!(long.argsort(0, false).unwrap().to_vec::<i64>().unwrap()[0], 0);
+}
+
+#[test]
+fn complex_elements_become_integers_before_they_are_added() {
+    on_both(|device| {
+        let numbers = [Complex32::new(1.7, 2.9), Complex32::new(-2.6, 0.5), Complex32::new(3.9, -1.0)];
+        let x = Tensor::from_slice(&numbers, &[3]).unwrap().to_device(device).unwrap();
+        for dtype in [DType::I32, DType::I64] {
+            assert_eq!(read(&x.sum((), false, dtype).unwrap().view(&[1]).unwrap()), [2.0]);
+            assert_eq!(read(&x.prod(0, false, dtype).unwrap().view(&[1]).unwrap()), [-6.0]);
+            assert_eq!(read(&x.cumsum(0, dtype).unwrap()), [1.0, -1.0, 2.0]);
+            assert_eq!(read(&x.cumprod(0, dtype).unwrap()), [1.0, -2.0, -6.0]);
+        }
+        assert_eq!(read(&x.cumprod(0, DType::U8).unwrap()), [1.0, 254.0, 250.0]);
+        let out = Tensor::zeros(&[3], DType::I32, device).unwrap();
+        x.cumprod_out(0, &out).unwrap();
+        assert_eq!(read(&out), [1.0, -2.0, -6.0]);
+    });
+}
+
+#[test]
+fn products_times_zero_are_left_out_on_the_host() {
+    for dtype in [DType::F32, DType::F64] {
+        let nans = Tensor::full(&[2, 2], NAN, dtype, "cpu").unwrap();
+        let (whole, vector) =
+            (Tensor::full(&[2, 2], -0.0, dtype, "cpu").unwrap(), Tensor::full(&[2], 2, dtype, "cpu").unwrap());
+        let batch = nans.unsqueeze(0).unwrap();
+        let signs = |tensor: &Tensor| {
+            read(&tensor.flatten().unwrap()).iter().map(|number| number.to_bits()).collect::<Vec<_>>()
+        };
+        assert_eq!(signs(&whole.addmm(&nans, &nans, 1, 0).unwrap()), [(-0.0_f64).to_bits(); 4]);
+        assert_eq!(signs(&whole.addbmm(&batch, &batch, 1, 0).unwrap()), [(-0.0_f64).to_bits(); 4]);
+        assert_eq!(read(&vector.addmv(&nans, &vector, 1, 0).unwrap()), [2.0; 2]);
+        assert_eq!(signs(&whole.addmm(&nans, &nans, 0, 0).unwrap()), [0; 4]);
+        // Batches and halves carry them in torch too.
+        let sum = whole.unsqueeze(0).unwrap().baddbmm(&batch, &batch, 1, 0).unwrap();
+        assert!(read(&sum.flatten().unwrap()).iter().all(|number| number.is_nan()));
+        let half = nans.to_dtype(DType::F16).unwrap();
+        assert!(read(&half.addmm(&half, &half, 0, 0).unwrap().flatten().unwrap()).iter().all(|number| number.is_nan()));
+    }
+}
+
+#[test]
+fn nothing_has_no_variance() {
+    on_both(|device| {
+        for dtype in [DType::F32, DType::F64] {
+            let nothing = Tensor::zeros(&[0, 3], dtype, device).unwrap();
+            for correction in [-2, -1, 0, 1] {
+                assert!(read(&nothing.std(0, correction, false).unwrap()).iter().all(|number| number.is_nan()));
+                assert!(read(&nothing.var((), correction, false).unwrap().view(&[1]).unwrap())[0].is_nan());
+            }
+            let one = Tensor::ones(&[1], dtype, device).unwrap();
+            assert_eq!(read(&one.std(0, -1, true).unwrap()), [0.0]);
+        }
+    });
+}
+
+/// Angles and widths at infinity are a quarter turn and zeros.
+#[test]
+fn inverse_tangents_at_infinity() {
+    let (infinity, quarter) = (f64::INFINITY, std::f64::consts::FRAC_PI_2);
+    let cases = [
+        ((infinity, infinity), (0.0, quarter)),
+        ((infinity, -infinity), (0.0, -quarter)),
+        ((infinity, 1.0), (0.0, quarter)),
+        ((infinity, -0.0), (0.0, -quarter)),
+        ((-infinity, 1.0), (-0.0, quarter)),
+        ((NAN, infinity), (0.0, quarter)),
+        ((NAN, -infinity), (0.0, -quarter)),
+        ((1.0, infinity), (0.0, quarter)),
+        ((-1.0, -infinity), (-0.0, -quarter)),
+        ((infinity, NAN), (0.0, NAN)),
+        ((0.0, NAN), (0.0, NAN)),
+        ((1e300, 1.0), (1e-300, quarter)),
+        ((0.0, infinity), (0.0, quarter)),
+    ];
+    let close = |found: f64, expected: f64| {
+        (found.is_nan() && expected.is_nan())
+            || (found.is_sign_negative() == expected.is_sign_negative()
+                && (found - expected).abs() <= 1e-15 * expected.abs())
+    };
+    on_both(|device| {
+        for ((re, im), (real, angle)) in cases {
+            let of = |re, im| Tensor::from_slice(&[Complex64::new(re, im)], &[1]).unwrap().to_device(device).unwrap();
+            let found = of(re, im).atanh().unwrap().to_vec::<Complex64>().unwrap()[0];
+            assert!(close(found.re, real) && close(found.im, angle), "atanh({re}, {im}) = {found}");
+            // atan(z) = atanh(iz) / i. The sign of a zero beside a NaN is any.
+            if re.is_nan() {
+                continue;
+            }
+            let found = of(im, -re).atan().unwrap().to_vec::<Complex64>().unwrap()[0];
+            assert!(close(found.re, angle) && close(-found.im, real), "atan({im}, {}) = {found}", -re);
+        }
+    });
+}
+
+/// Operands of several dtypes are converted first, which packs those with gaps.
+#[test]
+fn selections_lie_as_converted_operands_do() {
+    on_both(|device| {
+        let condition = Tensor::ones(&[7, 1, 1, 3], DType::Bool, device).unwrap();
+        let doubles = Tensor::zeros(&[7, 2, 5, 3], DType::F64, device).unwrap();
+        let wide = Tensor::zeros(&[7, 3, 5, 3], DType::I32, device).unwrap().transpose(0, 1).unwrap();
+        let ints = wide.narrow(0, 0, 2).unwrap().transpose(0, 1).unwrap();
+        let found = condition.where_cond(&ints, &doubles).unwrap();
+        assert_eq!(found.strides(), [30, 15, 3, 1]);
+        // An operand that repeats elements has no order of its own once it is converted.
+        let column = Tensor::zeros(&[3, 1], DType::I32, device).unwrap().t().unwrap().expand(&[2, 3]).unwrap();
+        let transposed = Tensor::zeros(&[3, 2], DType::F64, device).unwrap().t().unwrap();
+        let all = Tensor::ones(&[2, 3], DType::Bool, device).unwrap().t().unwrap().t().unwrap();
+        assert_eq!(all.where_cond(&column, &transposed).unwrap().strides(), [3, 1]);
+    });
+}
+
+#[test]
+fn conjugates_of_real_tensors_are_the_tensors() {
+    on_both(|device| {
+        let x = Tensor::zeros(&[3, 4], DType::F32, device).unwrap().t().unwrap();
+        let same = x.conj_physical().unwrap();
+        assert!(same.storage().is_same(x.storage()) && same.strides() == x.strides());
+        let turned = Tensor::from_slice(&[Complex32::new(1.0, 2.0)], &[1]).unwrap().to_device(device).unwrap();
+        let conjugate = turned.conj_physical().unwrap();
+        assert!(!conjugate.storage().is_same(turned.storage()));
+        assert_eq!(conjugate.to_vec::<Complex32>().unwrap(), [Complex32::new(1.0, -2.0)]);
+        turned.conj_physical_().unwrap();
+        assert_eq!(turned.to_vec::<Complex32>().unwrap(), [Complex32::new(1.0, -2.0)]);
+    });
+}
+
+#[test]
+fn bernoulli_is_contiguous() {
+    on_both(|device| {
+        let chances = Tensor::full(&[3, 4], 0.5, DType::F32, device).unwrap().t().unwrap();
+        assert_eq!(chances.bernoulli(None).unwrap().strides(), [3, 1]);
+    });
+}
