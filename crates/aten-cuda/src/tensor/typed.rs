@@ -6,7 +6,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use c10_core::Device;
+use c10_core::{Device, DeviceIndex, DeviceOf};
 
 use crate::base::dtype::{DType, Element};
 use crate::base::error::{Result, TensorError, invalid};
@@ -234,5 +234,11 @@ impl<T: TypedElement> TypedStorage<T> {
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let bytes = self.0.read(0, self.0.nbytes())?;
         Ok(bytes.chunks_exact(T::DTYPE.itemsize()).map(T::from_bytes).collect())
+    }
+}
+
+impl<T: TypedElement> DeviceOf for TypedStorage<T> {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        self.0.cuda_device()
     }
 }
