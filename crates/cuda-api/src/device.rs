@@ -93,8 +93,18 @@ pub fn device(device: impl DeviceArg) -> Result<DeviceGuard> {
     Runtime::with_current(|runtime| runtime.device_guard(device.resolve(runtime)?))
 }
 
-/// The device of a buffer, a stream or a recorded event is current until the guard is dropped; does nothing for what is on
-/// no CUDA device, such as pinned memory.
+/// Makes the device of a tensor, a storage, a buffer, a stream or a recorded event current until the guard is dropped; does
+/// nothing for values on no CUDA device, such as pinned memory.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// use cuda_api::{device_of, torch};
+///
+/// let tensor = torch::ones(&[2], torch::float32, "cuda:0")?;
+/// let _guard = device_of(&tensor)?;
+/// assert_eq!(cuda_api::current_device()?, 0);
+/// # Ok::<(), torch::Error>(())
+/// ```
 ///
 /// # Errors
 /// The runtime cannot start, or the device does not exist.
@@ -102,12 +112,14 @@ pub fn device_of(obj: &impl DeviceOf) -> Result<DeviceGuard> {
     device(obj.cuda_device().unwrap_or(-1))
 }
 
-/// Calls `body` while a device is current. Where `body` fails with errors of its own, the guard of [`device()`] does the
-/// same.
+/// Calls `body` while a device is current. For a body with another error type take the guard of [`device()`].
 ///
 /// # Errors
 /// As for [`device()`], else what `body` returned.
-pub fn with_device<T>(device: impl DeviceArg, body: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn with_device<T>(
+    device: impl DeviceArg,
+    body: impl FnOnce() -> aten_cuda::Result<T>,
+) -> aten_cuda::Result<T> {
     let _current = self::device(device)?;
     body()
 }

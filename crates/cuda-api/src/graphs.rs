@@ -33,19 +33,19 @@ pub fn graph<'a>(cuda_graph: &'a mut CUDAGraph, options: GraphOptions<'_>) -> Re
 }
 
 /// Captures what `body` queues. The capture ends on every way out of `body`; after an error or a panic the graph is
-/// empty. Where `body` fails with errors of its own, [`CUDAGraph::capture`] does the same.
+/// empty. For a body with another error type call [`CUDAGraph::capture`].
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// use cuda_api::{CUDAGraph, DeviceBuffer, GraphOptions, with_graph};
+/// use cuda_api::{CUDAGraph, GraphOptions, torch, with_graph};
 ///
-/// let buffer = DeviceBuffer::new(1024, None)?;
+/// let input = torch::zeros(&[3], torch::float32, "cuda")?;
 /// let mut graph = CUDAGraph::new();
-/// with_graph(&mut graph, GraphOptions::default(), || buffer.fill(.., 1, None))?;
+/// let result = with_graph(&mut graph, GraphOptions::default(), || input.add(1))?;
+/// input.fill_(4)?;
 /// graph.replay()?;
-/// cuda_api::synchronize(None)?;
-/// assert!(buffer.to_vec()?.iter().all(|&byte| byte == 1));
-/// # Ok::<(), cuda_api::Error>(())
+/// assert_eq!(result.to_vec::<f32>()?, [5.0; 3]);
+/// # Ok::<(), torch::Error>(())
 /// ```
 ///
 /// # Errors
@@ -53,8 +53,8 @@ pub fn graph<'a>(cuda_graph: &'a mut CUDAGraph, options: GraphOptions<'_>) -> Re
 pub fn with_graph<T>(
     cuda_graph: &mut CUDAGraph,
     options: GraphOptions<'_>,
-    body: impl FnOnce() -> Result<T>,
-) -> Result<T> {
+    body: impl FnOnce() -> aten_cuda::Result<T>,
+) -> aten_cuda::Result<T> {
     let stream = prepare(&options)?;
     cuda_graph.capture(&stream, options.pool, options.capture_error_mode, body)
 }
@@ -70,12 +70,12 @@ pub fn with_graph<T>(
 /// record_graph(&mut graph, GraphOptions::default(), |scope| {
 ///     let between = scope.buffer(1024)?;
 ///     scope.fill(&between, .., 3)?;
-///     scope.copy(&result, 0, &between, ..)
+///     Ok(scope.copy(&result, 0, &between, ..)?)
 /// })?;
 /// graph.replay()?;
 /// cuda_api::synchronize(None)?;
 /// assert!(result.to_vec()?.iter().all(|&byte| byte == 3));
-/// # Ok::<(), cuda_api::Error>(())
+/// # Ok::<(), cuda_api::torch::Error>(())
 /// ```
 ///
 /// # Errors
@@ -83,8 +83,8 @@ pub fn with_graph<T>(
 pub fn record_graph<T>(
     cuda_graph: &mut CUDAGraph,
     options: GraphOptions<'_>,
-    body: impl FnOnce(&CaptureScope<'_>) -> Result<T>,
-) -> Result<T> {
+    body: impl FnOnce(&CaptureScope<'_>) -> aten_cuda::Result<T>,
+) -> aten_cuda::Result<T> {
     let stream = prepare(&options)?;
     cuda_graph.record(&stream, options.pool, options.capture_error_mode, body)
 }
@@ -97,8 +97,8 @@ pub fn record_graph<T>(
 pub fn capture_or_run<T>(
     cuda_graph: &mut CUDAGraph,
     options: GraphOptions<'_>,
-    body: impl FnMut() -> Result<T>,
-) -> Result<CaptureOutcome<T>> {
+    body: impl FnMut() -> aten_cuda::Result<T>,
+) -> aten_cuda::Result<CaptureOutcome<T, aten_cuda::Error>> {
     let stream = prepare(&options)?;
     cuda_graph.capture_or_run(&stream, options.pool, options.capture_error_mode, body)
 }

@@ -400,7 +400,24 @@ impl fmt::Display for SnapshotError {
     }
 }
 
-impl std::error::Error for SnapshotError {}
+impl std::error::Error for SnapshotError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Runtime(error) => error.source(),
+            Self::File(error) => error.source(),
+        }
+    }
+}
+
+/// An error of the runtime converts to itself, and that of a file to an external one.
+impl From<SnapshotError> for aten_cuda::Error {
+    fn from(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::Runtime(error) => error.into(),
+            SnapshotError::File(error) => Self::external(error),
+        }
+    }
+}
 
 impl From<Error> for SnapshotError {
     fn from(error: Error) -> Self {

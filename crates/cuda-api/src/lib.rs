@@ -1,7 +1,9 @@
 //! `torch.cuda` for Rust: its names and meanings.
 //!
 //! What is a `with` block there is a guard or a closure here ([`stream()`], [`with_stream`]); optional arguments take
-//! `None`; exceptions are the variants of [`Error`], with torch's texts. A device is given as a number, a [`Device`],
+//! `None`; exceptions are the variants of [`Error`], with torch's texts. Programs and the closures return
+//! [`torch::Result`], to whose error those of the runtime, of files, of process groups and of time lines convert by `?`,
+//! with their texts and sources. A device is given as a number, a [`Device`],
 //! a text such as `"cuda:1"`, or `None` for the current one ([`DeviceArg`]); a stream by value, by reference, or as `None`
 //! for the current one ([`StreamArg`]).
 //!
@@ -25,7 +27,7 @@
 //! assert!(start.elapsed_time(&end)? >= 0.0);
 //! assert!(buffer.to_vec()?.iter().all(|&byte| byte == 7));
 //! assert_eq!(cuda_api::memory_allocated(None)?, 1 << 20);
-//! # Ok::<(), cuda_api::Error>(())
+//! # Ok::<(), cuda_api::torch::Error>(())
 //! ```
 //!
 //! The modules are those of torch, one for each page of its documentation: [`mod@device`], [`streams`], [`memory`],

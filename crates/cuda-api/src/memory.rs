@@ -290,15 +290,19 @@ pub fn use_mem_pool(pool: &MemPool, device: impl DeviceArg) -> Result<MemPoolGua
 /// use cuda_api::{DeviceBuffer, MemPool, MemPoolOptions, with_mem_pool};
 ///
 /// let pool = MemPool::new(MemPoolOptions::default())?;
-/// let buffer = with_mem_pool(&pool, None, || DeviceBuffer::new(1 << 20, None))?;
+/// let buffer = with_mem_pool(&pool, None, || Ok(DeviceBuffer::new(1 << 20, None)?))?;
 /// assert_eq!(pool.snapshot().len(), 1);
 /// drop(buffer);
-/// # Ok::<(), cuda_api::Error>(())
+/// # Ok::<(), cuda_api::torch::Error>(())
 /// ```
 ///
 /// # Errors
 /// What `body` returned, else as for [`use_mem_pool`].
-pub fn with_mem_pool<T>(pool: &MemPool, device: impl DeviceArg, body: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn with_mem_pool<T>(
+    pool: &MemPool,
+    device: impl DeviceArg,
+    body: impl FnOnce() -> aten_cuda::Result<T>,
+) -> aten_cuda::Result<T> {
     let _guard = use_mem_pool(pool, device)?;
     body()
 }
@@ -324,7 +328,7 @@ pub fn checkpoint_pool_state(device: impl DeviceArg, pool: PoolId) -> Result<Poo
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
 /// use cuda_api::{DeviceBuffer, MemPool, MemPoolOptions, StaleMemory};
 /// let pool = MemPool::new(MemPoolOptions::default())?;
-/// let new = |len| cuda_api::with_mem_pool(&pool, None, || DeviceBuffer::new(len, None));
+/// let new = |len| cuda_api::with_mem_pool(&pool, None, || Ok(DeviceBuffer::new(len, None)?));
 /// let (first, kept) = (new(5000)?, new(5000)?);
 /// let address = first.address();
 /// let checkpoint = cuda_api::checkpoint_pool_state(None, pool.id())?;
@@ -335,7 +339,7 @@ pub fn checkpoint_pool_state(device: impl DeviceArg, pool: PoolId) -> Result<Poo
 /// let restored = cuda_api::set_checkpoint_pool_state(None, &checkpoint, &mut stale)?;
 /// assert_eq!(restored.buffers[0].address(), address);
 /// assert!(cuda_api::check_pool_live_allocations(None, pool.id(), &[address, kept.address()])?);
-/// # Ok::<(), cuda_api::Error>(())
+/// # Ok::<(), cuda_api::torch::Error>(())
 /// ```
 ///
 /// # Errors

@@ -67,24 +67,28 @@ pub fn sleep(cycles: i64) -> Result<()> {
     runtime.streams().current(runtime.current_device()?)?.sleep(cycles)
 }
 
-/// Calls `body` while a stream and its device are current. Where `body` fails with errors of its own, the guard of
-/// [`stream()`] does the same.
+/// Calls `body` while a stream and its device are current. For a body with another error type take the guard of
+/// [`stream()`].
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// use cuda_api::{DeviceBuffer, Stream, with_stream};
+/// use cuda_api::{DeviceBuffer, Stream, torch, with_stream};
 ///
 /// let (stream, buffer) = (Stream::new(None, 0)?, DeviceBuffer::new(64, None)?);
-/// with_stream(&stream, || {
+/// let ones = with_stream(&stream, || {
 ///     buffer.fill(.., 1, None)?;
-///     Ok(())
+///     torch::ones(&[2], torch::float32, "cuda")
 /// })?;
-/// # Ok::<(), cuda_api::Error>(())
+/// # drop(ones);
+/// # Ok::<(), torch::Error>(())
 /// ```
 ///
 /// # Errors
 /// As for [`stream()`], else what `body` returned.
-pub fn with_stream<T>(stream: impl StreamArg, body: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn with_stream<T>(
+    stream: impl StreamArg,
+    body: impl FnOnce() -> aten_cuda::Result<T>,
+) -> aten_cuda::Result<T> {
     let _current = self::stream(stream)?;
     body()
 }

@@ -39,7 +39,7 @@ pub fn record(options: &TimelineOptions) -> Result<TimelineRecorder> {
 /// when the new one is whole.
 ///
 /// # Errors
-/// The file cannot be written.
-pub fn export_chrome_trace(timeline: &Timeline, path: impl AsRef<Path>) -> Result<(), memory_viz::Error> {
-    file::write_with(path.as_ref(), |out| timeline.write_to(out))
+/// The file cannot be written: an external error that holds a [`memory_viz::Error`].
+pub fn export_chrome_trace(timeline: &Timeline, path: impl AsRef<Path>) -> aten_cuda::Result<()> {
+    file::write_with(path.as_ref(), |out| timeline.write_to(out)).map_err(aten_cuda::Error::external)
 }

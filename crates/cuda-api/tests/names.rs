@@ -246,7 +246,7 @@ fn an_event_is_recorded_once() {
     assert!(!event.is_recorded());
     event.record_once(&first).unwrap();
     let before_ns = rig.machine.now_ns();
-    with_stream(&first, || cuda_api::sleep(1_980_000_000)).unwrap();
+    with_stream(&first, || Ok(cuda_api::sleep(1_980_000_000)?)).unwrap();
     event.record_once(&first).unwrap();
     event.record_once(&second).unwrap();
     assert_eq!((event.is_recorded(), event.device()), (true, Some(Device::cuda(0))));
@@ -263,7 +263,7 @@ fn events_of_any_kind_of_device() {
     assert_eq!((start.device_type(), start.device_index(), start.event_id()), (DeviceType::Cuda, None, 0));
     assert_eq!((start.query(), start.elapsed_time(&end)), (Ok(true), Err(Error::Event(EventError::NotRecorded))));
     start.record(&stream).unwrap();
-    with_stream(&stream, || cuda_api::sleep(1_980_000)).unwrap();
+    with_stream(&stream, || Ok(cuda_api::sleep(1_980_000)?)).unwrap();
     end.record_once(&stream).unwrap();
     end.wait(None).unwrap();
     assert_eq!(end.query(), Ok(false));
@@ -332,11 +332,11 @@ fn requests_go_to_a_pool_between_two_calls() {
 fn requests_for_a_stream_go_to_a_pool() {
     let _rig = rig();
     let (pool, stream) = (cuda_api::graph_pool_handle(), Stream::new(0, 0).unwrap());
-    let begin = || cuda_api::begin_allocate_current_stream_to_pool(0, pool);
+    let begin = || Ok(cuda_api::begin_allocate_current_stream_to_pool(0, pool)?);
     with_stream(&stream, begin).unwrap();
     let outside = DeviceBuffer::new(MIB, 0).unwrap();
     assert_eq!(segments(pool), 0);
-    let inside = with_stream(&stream, || DeviceBuffer::new(MIB, 0)).unwrap();
+    let inside = with_stream(&stream, || Ok(DeviceBuffer::new(MIB, 0)?)).unwrap();
     assert_eq!(memory_snapshot(Some(pool)).unwrap()[0].blocks[0].address, inside.address());
     cuda_api::end_allocate_to_pool(0, pool).unwrap();
     assert_eq!(segments(pool), 1);
@@ -371,7 +371,7 @@ fn only_what_was_begun_by_hand_is_ended_by_hand() {
 fn buffers_are_given_up_when_a_pool_goes_back() {
     let rig = rig();
     let pool = MemPool::new(MemPoolOptions::default()).unwrap();
-    let new = |len| cuda_api::with_mem_pool(&pool, None, || DeviceBuffer::new(len, None)).unwrap();
+    let new = |len| cuda_api::with_mem_pool(&pool, None, || Ok(DeviceBuffer::new(len, None)?)).unwrap();
     let (first, kept) = (new(5000), new(5000));
     let noted = cuda_api::checkpoint_pool_state(None, pool.id()).unwrap();
     let address = first.address();
@@ -419,7 +419,7 @@ fn buffers_are_given_up_when_a_pool_goes_back() {
 fn memory_that_shrinks_must_be_given_up() {
     let _rig = rig();
     let pool = MemPool::new(MemPoolOptions::default()).unwrap();
-    let new = |len| cuda_api::with_mem_pool(&pool, None, || DeviceBuffer::new(len, None)).unwrap();
+    let new = |len| cuda_api::with_mem_pool(&pool, None, || Ok(DeviceBuffer::new(len, None)?)).unwrap();
     let (first, second) = (new(512), new(512));
     let noted = cuda_api::checkpoint_pool_state(None, pool.id()).unwrap();
     let address = first.address();

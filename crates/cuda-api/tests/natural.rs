@@ -9,7 +9,7 @@ use common::rig;
 use cuda_api::{
     CUDAGraph, Device, DeviceBuffer, DeviceIndex, ExternalStream, GraphOptions, MemPool, MemPoolOptions, PinnedBuffer,
     Result, Stream, current_device, current_stream, device, get_device_name, memory_allocated, set_stream, synchronize,
-    with_device, with_graph, with_mem_pool, with_stream,
+    torch, with_device, with_graph, with_mem_pool, with_stream,
 };
 
 #[test]
@@ -41,7 +41,7 @@ fn a_device_is_named_as_one_likes() -> Result<()> {
 }
 
 #[test]
-fn the_current_device_is_a_number() -> Result<()> {
+fn the_current_device_is_a_number() -> torch::Result<()> {
     let _rig = rig();
     assert!(current_device()? == 0);
     let _there = device(1)?;
@@ -49,7 +49,7 @@ fn the_current_device_is_a_number() -> Result<()> {
     let before = current_device()?;
     let name = with_device(Some(0), || {
         assert_eq!(current_device()?, 0);
-        get_device_name(None)
+        Ok(get_device_name(None)?)
     })?;
     assert!(!name.is_empty() && current_device()? == before);
     Ok(())
@@ -76,7 +76,7 @@ fn streams_go_by_value_by_reference_or_not_at_all() -> Result<()> {
 }
 
 #[test]
-fn copies_go_to_the_current_stream_unless_told_otherwise() -> Result<()> {
+fn copies_go_to_the_current_stream_unless_told_otherwise() -> torch::Result<()> {
     let _rig = rig();
     let (host, back) = (PinnedBuffer::new(4)?, PinnedBuffer::new(4)?);
     host.write(0, b"abcd")?;
@@ -86,7 +86,7 @@ fn copies_go_to_the_current_stream_unless_told_otherwise() -> Result<()> {
         second.copy_from_buffer(0, &first, .., None)?;
         second.copy_to_pinned(.., &back, 0, None)?;
         assert!(!current_stream(None)?.is_default());
-        current_stream(None)?.synchronize()
+        Ok(current_stream(None)?.synchronize()?)
     })?;
     assert_eq!(back.to_vec()?, b"abcd");
     Ok(())
@@ -108,7 +108,7 @@ fn ranges_are_of_any_kind() -> Result<()> {
 }
 
 #[test]
-fn closures_need_no_types() -> Result<()> {
+fn closures_need_no_types() -> torch::Result<()> {
     let _rig = rig();
     let (stream, buffer) = (Stream::new(None, 0)?, DeviceBuffer::new(8, None)?);
     with_stream(&stream, || {
@@ -131,10 +131,10 @@ fn closures_need_no_types() -> Result<()> {
 }
 
 #[test]
-fn pools_take_options_and_no_second_question_mark() -> Result<()> {
+fn pools_take_options_and_no_second_question_mark() -> torch::Result<()> {
     let _rig = rig();
     let pool = MemPool::new(MemPoolOptions { no_split: true, ..MemPoolOptions::default() })?;
-    let inside = with_mem_pool(&pool, None, || DeviceBuffer::new(1 << 20, None))?;
+    let inside = with_mem_pool(&pool, None, || Ok(DeviceBuffer::new(1 << 20, None)?))?;
     let total = with_mem_pool(&pool, Some(0), || {
         let second = DeviceBuffer::new(1 << 20, None)?;
         Ok(inside.len() + second.len())

@@ -47,7 +47,7 @@ fn a_pool_takes_segments_of_a_stack_of_resources() {
     let allocator = CUDAPluggableAllocator::from_resource(LimitResource::new(counted.clone(), 2 << 20));
     let pool = MemPool::with_allocator(&allocator, MemPoolOptions::default()).unwrap();
     assert_eq!(pool.allocator(), Some(&allocator));
-    let within = |len| cuda_api::with_mem_pool(&pool, None, || cuda_api::DeviceBuffer::new(len, None));
+    let within = |len| cuda_api::with_mem_pool(&pool, None, || Ok(cuda_api::DeviceBuffer::new(len, None)?));
     let buffers = [within(1000).unwrap(), within(2000).unwrap()];
     assert_eq!(counted.stats().allocations.allocated, 1, "both are in one segment");
     assert!(within(2 << 20).is_err_and(|error| error.is_out_of_memory()));

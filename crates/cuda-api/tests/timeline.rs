@@ -98,15 +98,15 @@ fn streams_events_copies_and_kernels_lie_on_one_line() {
     let (first, second) = (Stream::new(None, 0).unwrap(), Stream::new(None, 0).unwrap());
     let file = File::record(|| {
         let (a, b) = cuda_api::with_stream(&first, || {
-            let a = torch::ones(&[1 << 16], torch::float32, "cuda").unwrap();
-            let b = torch::add(&a, &a).unwrap();
+            let a = torch::ones(&[1 << 16], torch::float32, "cuda")?;
+            let b = torch::add(&a, &a)?;
             Ok((a, b))
         })
         .unwrap();
         let event = Event::new(EventOptions::default());
         event.record(&first).unwrap();
         event.wait(&second).unwrap();
-        cuda_api::with_stream(&second, || Ok(torch::mul(&a, &b).unwrap())).unwrap();
+        cuda_api::with_stream(&second, || torch::mul(&a, &b)).unwrap();
         let buffer = DeviceBuffer::new(1 << 20, None).unwrap();
         buffer.fill(.., 7, &second).unwrap();
         buffer.copy_from_slice(0, &[1; 1000]).unwrap();
@@ -199,7 +199,7 @@ fn what_a_graph_captures_is_one_slice_a_replay() {
             })
             .unwrap();
         for _ in 0..3 {
-            cuda_api::with_stream(&stream, || graph.replay()).unwrap();
+            cuda_api::with_stream(&stream, || Ok(graph.replay()?)).unwrap();
         }
     });
     check(&file);
@@ -231,7 +231,7 @@ fn threads_and_devices_have_lines_of_their_own() {
     let file = File::record(|| {
         let buffer = DeviceBuffer::new(1 << 10, None).unwrap();
         buffer.fill(.., 1, None).unwrap();
-        let far = cuda_api::with_stream(&other, || DeviceBuffer::new(1 << 10, None)).unwrap();
+        let far = cuda_api::with_stream(&other, || Ok(DeviceBuffer::new(1 << 10, None)?)).unwrap();
         far.fill(.., 1, &other).unwrap();
     });
     check(&file);

@@ -25,7 +25,7 @@ fn sleeping_keeps_the_current_stream_busy() {
     let rig = rig();
     let stream = Stream::new(None, 0).unwrap();
     let before_ns = rig.machine.now_ns();
-    with_stream(&stream, || cuda_api::sleep(1_980_000_000)).unwrap();
+    with_stream(&stream, || Ok(cuda_api::sleep(1_980_000_000)?)).unwrap();
     assert!(current_stream(None).unwrap().query().unwrap());
     assert!(!stream.query().unwrap());
     stream.synchronize().unwrap();
@@ -100,10 +100,10 @@ fn guards_and_closures_restore_the_device() {
         let _same = device(None).unwrap();
         assert_eq!(current_device().unwrap(), 1);
     }
-    let inside = with_device(1, current_device).unwrap();
+    let inside = with_device(1, || Ok(current_device()?)).unwrap();
     assert_eq!((inside, current_device().unwrap()), (1, 0));
-    let failed: Result<()> = with_device(1, || Err(Error::Device(DeviceError::InvalidId)));
-    assert_eq!((failed, current_device().unwrap()), (Err(Error::Device(DeviceError::InvalidId)), 0));
+    let failed = with_device(1, || Err::<(), _>(Error::Device(DeviceError::InvalidId).into())).unwrap_err();
+    assert_eq!((failed.runtime(), current_device().unwrap()), (Some(&Error::Device(DeviceError::InvalidId)), 0));
     assert_eq!(rig.machine.live().contexts, 0, "guards use no device");
 }
 
@@ -154,7 +154,7 @@ fn what_is_on_a_device_makes_it_current() {
     let rig = rig();
     let there = Stream::new(1, 0).unwrap();
     let (buffer, host) =
-        (with_stream(&there, || DeviceBuffer::new(100, None)).unwrap(), PinnedBuffer::new(100).unwrap());
+        (with_stream(&there, || Ok(DeviceBuffer::new(100, None)?)).unwrap(), PinnedBuffer::new(100).unwrap());
     let event = Event::default();
     let current_in = |guard: Result<DeviceGuard>| guard.map(|_guard| current_device().unwrap()).unwrap();
     assert_eq!(current_in(device_of(&buffer)), 1);
@@ -250,7 +250,7 @@ fn graphs_in_every_form() {
     let mut first = CUDAGraph::new();
     with_graph(&mut first, GraphOptions::default(), || {
         assert!(is_current_stream_capturing()?);
-        buffer.fill(0..4096, 6, &current_stream(None)?)
+        Ok(buffer.fill(0..4096, 6, &current_stream(None)?)?)
     })
     .unwrap();
     let mut second = CUDAGraph::with_keep_graph();
@@ -285,7 +285,7 @@ fn graphs_that_share_a_pool_share_its_memory() {
         cuda_api::record_graph(graph, options(), |scope| Ok(scope.buffer(4096)?.address())).unwrap()
     };
     assert_eq!(address(&mut first), address(&mut second), "captured on the same stream");
-    let outcome = cuda_api::capture_or_run(&mut third, options(), || synchronize(None));
+    let outcome = cuda_api::capture_or_run(&mut third, options(), || Ok(synchronize(None)?));
     assert!(matches!(outcome, Ok(cuda_api::CaptureOutcome::RanEagerly { .. })), "{outcome:?}");
 }
 
@@ -369,7 +369,7 @@ fn pools_keep_their_memory_to_themselves() {
 fn pools_come_back_to_a_checkpoint() {
     let rig = rig();
     let pool = MemPool::new(MemPoolOptions::default()).unwrap();
-    let alloc = |size| cuda_api::with_mem_pool(&pool, None, || caching_allocator_alloc(size, None, None)).unwrap();
+    let alloc = |size| cuda_api::with_mem_pool(&pool, None, || Ok(caching_allocator_alloc(size, None, None)?)).unwrap();
     let (first, second) = (alloc(5000), alloc(3 << 20));
     let noted = cuda_api::checkpoint_pool_state(None, pool.id()).unwrap();
     assert_eq!((noted.device(), noted.pool(), noted.segments().len()), (0, pool.id(), 2));
@@ -406,7 +406,7 @@ fn a_pool_can_help_out() {
     let _rig = rig();
     let total = mem_get_info(None).unwrap().1;
     let pool = MemPool::new(MemPoolOptions { use_on_oom: true, ..MemPoolOptions::default() }).unwrap();
-    let kept = cuda_api::with_mem_pool(&pool, None, || caching_allocator_alloc(total / 2, None, None)).unwrap();
+    let kept = cuda_api::with_mem_pool(&pool, None, || Ok(caching_allocator_alloc(total / 2, None, None)?)).unwrap();
     caching_allocator_delete(kept).unwrap();
     let lent = caching_allocator_alloc(total / 2, None, None).unwrap();
     assert_eq!(lent, kept);
@@ -499,7 +499,7 @@ fn green_contexts_take_a_part_of_a_device() {
     assert_eq!(current_device(), Ok(1));
     synchronize(0).unwrap();
     assert_eq!(buffer.to_vec().unwrap(), [7; 4]);
-    with_stream(there.stream().unwrap(), || buffer.fill(.., 8, None)).unwrap();
+    with_stream(there.stream().unwrap(), || Ok(buffer.fill(.., 8, None)?)).unwrap();
     assert_eq!(
         text(GreenContext::create(500, 0)),
         "Invalid number of SMs requested for green context: 500 (device has 132 SMs)"

@@ -219,6 +219,16 @@ impl From<aten_cuda::Error> for Error {
     }
 }
 
+/// A failed operation of a tensor converts to its own error, and anything else to an external one.
+impl From<Error> for aten_cuda::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Tensor(error) => Arc::unwrap_or_clone(error),
+            other => Self::external(other),
+        }
+    }
+}
+
 fn missing_text(rank: usize, world_size: usize, missing: &[usize], joined: usize, waited: Duration) -> String {
     let (noun, verb) = if missing.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
     format!(

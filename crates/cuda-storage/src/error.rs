@@ -121,6 +121,16 @@ impl From<c10_core::Error> for Error {
     }
 }
 
+/// A failed operation of a tensor converts to its own error, and anything else to an external one.
+impl From<Error> for aten_cuda::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Tensor(error) => error,
+            other => Self::external(other),
+        }
+    }
+}
+
 impl Error {
     /// The system's error, told as what it means.
     pub(crate) fn io(verb: &'static str, path: &Path, source: io::Error) -> Self {

@@ -1,9 +1,9 @@
 //! The smallest program: memory from the caching allocator, filled on a stream and read back.
 #![expect(clippy::print_stdout, reason = "a program that shows something")]
 
-use cuda_api::{DeviceBuffer, Event, EventOptions, Stream};
+use cuda_api::{DeviceBuffer, Event, EventOptions, Stream, torch};
 
-fn main() -> Result<(), cuda_api::Error> {
+fn main() -> torch::Result<()> {
     println!("{} device(s), the first is a {}", cuda_api::device_count(), cuda_api::get_device_name(0)?);
 
     let stream = Stream::new(None, 0)?;

@@ -28,12 +28,12 @@ fn allocate() -> Result<Vec<DeviceBuffer>, Failure> {
 
 /// Memory of two streams, ordered by an event; some of it is used on the stream that it was not made for.
 fn two_streams(first: &Stream, second: &Stream) -> Result<Vec<DeviceBuffer>, Failure> {
-    let buffer = cuda_api::with_stream(first, || DeviceBuffer::new(8 * MIB, None))?;
+    let buffer = cuda_api::with_stream(first, || Ok(DeviceBuffer::new(8 * MIB, None)?))?;
     buffer.fill(.., 1, first)?;
     let event = Event::new(EventOptions::default());
     event.record(first)?;
     event.wait(second)?;
-    let copy = cuda_api::with_stream(second, || DeviceBuffer::new(8 * MIB, None))?;
+    let copy = cuda_api::with_stream(second, || Ok(DeviceBuffer::new(8 * MIB, None)?))?;
     copy.copy_from_buffer(0, &buffer, .., second)?;
     Ok(vec![buffer, copy])
 }
@@ -55,7 +55,7 @@ fn work(kernel: &Axpy, stream: &Stream) -> Result<f32, Failure> {
         y.fill(..MIB, 2, stream)
     })?;
     for _ in 0..3 {
-        cuda_api::with_stream(stream, || graph.replay())?;
+        cuda_api::with_stream(stream, || Ok(graph.replay()?))?;
     }
     stream.synchronize()?;
     Ok(start.elapsed_time(&end)?)

@@ -3,6 +3,7 @@
 //! Where torch has a text for it, the text is torch's first line.
 
 use std::fmt;
+use std::sync::Arc;
 
 use c10_core::Device;
 
@@ -62,6 +63,32 @@ pub enum Error {
     /// A program of an operation is wrong.
     #[error(transparent)]
     Graph(#[from] kernel_ir::GraphError),
+    /// Something else failed, such as the transfer of a file, a collective, or a body's own work.
+    #[error(transparent)]
+    External(ExternalError),
+}
+
+/// An error of another crate, shared by the clones of the [`Error`] that holds it.
+///
+/// ```
+/// let failed = std::fs::read("/nonexistent/file").unwrap_err();
+/// let error = aten_cuda::Error::external(failed);
+/// assert_eq!(error.downcast_ref::<std::io::Error>().unwrap().kind(), std::io::ErrorKind::NotFound);
+/// assert!(error.downcast_ref::<std::fmt::Error>().is_none());
+/// ```
+#[derive(Clone, Debug)]
+pub struct ExternalError(Arc<dyn std::error::Error + Send + Sync>);
+
+impl fmt::Display for ExternalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for ExternalError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
 }
 
 /// Refuses floats of 8 bits, of which torch has no kernel of this name.
@@ -193,7 +220,25 @@ impl std::error::Error for OperationError {
     }
 }
 
+impl c10_core::RuntimeCause for Error {
+    fn runtime_cause(&self) -> Option<&c10_core::Error> {
+        self.runtime()
+    }
+}
+
 impl Error {
+    /// Wraps an error of another crate, whose text and sources it keeps.
+    #[must_use]
+    pub fn external(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::External(ExternalError(Arc::new(error)))
+    }
+
+    /// Returns the error of another crate that [`Self::external`] wrapped, if it is of this type.
+    #[must_use]
+    pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        if let Self::External(error) = self { error.0.downcast_ref() } else { None }
+    }
+
     /// What the runtime or the device said, where it was they that failed.
     #[must_use]
     pub fn runtime(&self) -> Option<&c10_core::Error> {
@@ -202,6 +247,12 @@ impl Error {
             Self::Operation(failed) => Some(&failed.cause),
             _ => None,
         }
+    }
+
+    /// Whether memory ran out; see [`c10_core::Error::is_out_of_memory`].
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.runtime().is_some_and(c10_core::Error::is_out_of_memory)
     }
 
     /// An error of the runtime, in an operation or in a part of one.

@@ -107,7 +107,8 @@ const FOLDED: &str = "\
     CUBLASLT_WORKSPACE_SIZE CUBLAS_WORKSPACE_CONFIG CUDAGraph CUDAGraph._pybind11_conduit_v1_ CUDAGraph.debug_dump \
     CUDAGraph.enable_debug_mode CUDAGraph.instantiate CUDAGraph.pool CUDAGraph.raw_cuda_graph \
     CUDAGraph.raw_cuda_graph_exec CUDAGraph.register_generator_state CUDAGraph.reset CUDAPluggableAllocator \
-    CUDA_MODULE_LOADING CUDA_VISIBLE_DEVICES Callable CharStorage CharTensor ComplexDoubleStorage ComplexFloatStorage \
+    CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING CUDA_VISIBLE_DEVICES Callable CharStorage CharTensor \
+    ComplexDoubleStorage ComplexFloatStorage \
     CudaError DISABLE_ADDMM_CUDA_LT DeferredCudaCallError DoubleStorage DoubleTensor Event Event._as_parameter_ \
     Event.cuda_event Event.device Event.event_id Event.from_ipc_handle ExternalStream ExternalStream._as_parameter_ \
     ExternalStream.cuda_stream ExternalStream.device ExternalStream.device_index ExternalStream.device_type \

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use c10_core::{Device, DeviceBuffer, DeviceType, PinnedBuffer, Runtime, host_memory};
+use c10_core::{Device, DeviceBuffer, DeviceIndex, DeviceOf, DeviceType, PinnedBuffer, Runtime, host_memory};
 
 use crate::base::error::{Error, Result, TensorError, invalid};
 use deferred::Deferred;
@@ -30,6 +30,12 @@ pub(crate) use watch::Watch;
 /// This is a handle: clones refer to the same memory.
 #[derive(Clone)]
 pub struct Storage(Memory);
+
+impl DeviceOf for Storage {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        self.device().cuda_device()
+    }
+}
 
 #[derive(Clone)]
 enum Memory {

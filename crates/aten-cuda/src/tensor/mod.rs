@@ -18,7 +18,7 @@ mod view;
 
 use std::sync::OnceLock;
 
-use c10_core::{Arg, Device, DeviceType, MemoryAccess};
+use c10_core::{Arg, Device, DeviceIndex, DeviceOf, DeviceType, MemoryAccess};
 
 pub(crate) use context::Context;
 pub(crate) use make::{empty_strided, scalar_bytes, storage_like, storage_of};
@@ -108,6 +108,12 @@ impl<'a> From<&'a Tensor> for Operand<'a> {
 impl<T: Into<Scalar>> From<T> for Operand<'_> {
     fn from(number: T) -> Self {
         Self::Number(number.into())
+    }
+}
+
+impl DeviceOf for Tensor {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        self.device().cuda_device()
     }
 }
 

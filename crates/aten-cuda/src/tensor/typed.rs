@@ -6,7 +6,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use c10_core::{Device, host_memory};
+use c10_core::{Device, DeviceIndex, DeviceOf, host_memory};
 
 use crate::base::dtype::{DType, Element};
 use crate::base::error::{Result, TensorError, invalid};
@@ -234,5 +234,11 @@ impl<T: TypedElement> TypedStorage<T> {
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let bytes = self.0.read(0, self.0.nbytes())?;
         Ok(host_memory::collected(self.len(), bytes.chunks_exact(T::DTYPE.itemsize()).map(T::from_bytes))?)
+    }
+}
+
+impl<T: TypedElement> DeviceOf for TypedStorage<T> {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        self.0.cuda_device()
     }
 }

@@ -1,7 +1,9 @@
 //! What may be given where a device or a stream is wanted, so that callers need not name the obvious one.
 
-use crate::api::buffers::DeviceBuffer;
+use crate::api::buffers::{DeviceBuffer, DeviceSlice};
 use crate::api::event::Event;
+use crate::api::ipc::SharedBuffer;
+use crate::api::mem_pool::MemPool;
 use crate::api::pinned::PinnedBuffer;
 use crate::api::stream::{ExternalStream, Stream};
 use crate::base::device::{Device, DeviceIndex};
@@ -160,6 +162,24 @@ pub trait DeviceOf {
 impl DeviceOf for DeviceBuffer {
     fn cuda_device(&self) -> Option<DeviceIndex> {
         Some(self.device_index())
+    }
+}
+
+impl<T> DeviceOf for DeviceSlice<T> {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        Some(self.device_index())
+    }
+}
+
+impl DeviceOf for SharedBuffer {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        Some(self.device_index())
+    }
+}
+
+impl DeviceOf for MemPool {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        Some(self.device())
     }
 }
 

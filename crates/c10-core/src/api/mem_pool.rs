@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::base::device::{Device, DeviceIndex};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::ids::PoolId;
 use crate::base::process;
 use crate::caching::{Filter, PoolCheckpoint, PoolOptions, SegmentInfo};
@@ -209,7 +209,12 @@ impl MemPools<'_> {
     ///
     /// # Errors
     /// As for [`Self::enter`], when `body` has not run; else what `body` returned.
-    pub fn with<T>(self, pool: &MemPool, device: DeviceIndex, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn with<T, E: From<Error>>(
+        self,
+        pool: &MemPool,
+        device: DeviceIndex,
+        body: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         let _guard = self.enter(pool, device)?;
         body()
     }

@@ -26,7 +26,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     let ring = DeviceBuffer::new(BYTES, None)?;
     ring.copy_from_slice(0, &turned(0))?;
     let mut graph = CUDAGraph::new();
-    let between = with_graph(&mut graph, GraphOptions::default(), || turn(&ring))?;
+    let between = with_graph(&mut graph, GraphOptions::default(), || Ok(turn(&ring)?))?;
     equal("nodes of the graph", 3, graph.node_count())?;
     cuda_api::synchronize(None)?;
     equal("the ring after the capture, which runs nothing", turned(0), ring.to_vec()?)?;

@@ -3,9 +3,11 @@
 //! - Every name that PyTorch shows has a row.
 //! - A row that says done names a public item of `cuda-api`, the file that defines it, and tests that use its name.
 //! - A row that says anything else names no such item.
+//! - A row that says done has an example that the tests compile and run (`shown`).
 //! - The same for the keys of the allocator's configuration and for environment variables, by the code that reads them.
 
 mod page;
+mod shown;
 mod surface;
 mod words;
 
@@ -14,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use page::{Row, State};
 use serde_json::Value;
+use shown::Shown;
 use surface::Surface;
 use words::Words;
 
@@ -52,7 +55,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
     let page = read(&root.join(PAGE))?;
     let rows = page::rows(&page).map_err(|error| format!("{PAGE}: {error}"))?;
     let facts: Value = serde_json::from_str(&read(&root.join(FACTS))?).map_err(|error| format!("{FACTS}: {error}"))?;
-    let truth = Truth::read(root)?;
+    let (truth, shown) = (Truth::read(root)?, Shown::read(root)?);
     let mut faults = missing(&rows, &facts);
     let count = page::count(&rows);
     if !page.contains(&count) {
@@ -65,6 +68,8 @@ pub(crate) fn check(root: &Path) -> Result<String> {
             _ => truth.item(row, |test| std::fs::read_to_string(root.join(test)).ok().map(|text| Words::of(&text))),
         };
         let fault = fault.or_else(|| misplaced(row, truth.place(row)?)).or_else(|| untested(root, row));
+        let item = if matches!(row.section, KEYS | VARIABLES) { None } else { truth.found(row) };
+        let fault = fault.or_else(|| shown.fault(row, &rows, item.map(|found| found.name.as_str())));
         faults.extend(fault.map(|text| format!("{PAGE}:{}: `{}` {text}", row.line, row.name)));
     }
     let listed = |key: &&String| rows.iter().any(|row| row.section == KEYS && row.name == **key);

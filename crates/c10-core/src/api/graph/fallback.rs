@@ -5,7 +5,7 @@
 
 use crate::api::graph::CUDAGraph;
 use crate::api::stream::Stream;
-use crate::base::error::{Error, GraphError, Result};
+use crate::base::error::{Error, GraphError, Result, RuntimeCause};
 use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
 
@@ -25,7 +25,7 @@ use crate::base::ids::PoolId;
 /// # Ok::<(), c10_core::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CaptureOutcome<T> {
+pub enum CaptureOutcome<T, E = Error> {
     /// The work was captured and waits for a replay. Holds the value that the closure returned.
     Captured(T),
     /// The work was done at once, since it could not be captured; the graph is empty.
@@ -33,15 +33,15 @@ pub enum CaptureOutcome<T> {
         /// The value that the closure returned.
         value: T,
         /// Why nothing was captured.
-        error: Error,
+        error: E,
     },
 }
 
 /// Why nothing was captured.
-enum Failure {
+enum Failure<E> {
     /// It would not have happened without a capture.
-    OfCapture(Error),
-    Other(Error),
+    OfCapture(E),
+    Other(E),
 }
 
 impl CUDAGraph {
@@ -53,13 +53,13 @@ impl CUDAGraph {
     ///
     /// # Errors
     /// The graph has captured already or is capturing, or what `body` returned.
-    pub fn capture_or_run<T>(
+    pub fn capture_or_run<T, E: RuntimeCause>(
         &mut self,
         stream: &Stream,
         pool: Option<PoolId>,
         mode: CaptureMode,
-        mut body: impl FnMut() -> Result<T>,
-    ) -> Result<CaptureOutcome<T>> {
+        mut body: impl FnMut() -> Result<T, E>,
+    ) -> Result<CaptureOutcome<T, E>, E> {
         let error = match self.try_capture(stream, pool, mode, &mut body) {
             Ok(value) => return Ok(CaptureOutcome::Captured(value)),
             Err(Failure::OfCapture(error)) => error,
@@ -74,13 +74,13 @@ impl CUDAGraph {
     }
 
     /// Captures once. An error says whether the capture caused it.
-    fn try_capture<T>(
+    fn try_capture<T, E: RuntimeCause>(
         &mut self,
         stream: &Stream,
         pool: Option<PoolId>,
         mode: CaptureMode,
-        body: &mut impl FnMut() -> Result<T>,
-    ) -> Result<T, Failure> {
+        body: &mut impl FnMut() -> Result<T, E>,
+    ) -> Result<T, Failure<E>> {
         let capture = match self.capture_guard(stream, pool, mode) {
             Ok(capture) => capture,
             Err(
@@ -88,15 +88,15 @@ impl CUDAGraph {
                 | Error::Graph(GraphError::IsCapturing)
                 | Error::OtherRuntime { .. }),
             ) => {
-                return Err(Failure::Other(error));
+                return Err(Failure::Other(error.into()));
             }
-            Err(error) => return Err(Failure::OfCapture(error)),
+            Err(error) => return Err(Failure::OfCapture(error.into())),
         };
         match body() {
-            Ok(value) => capture.end().map(|()| value).map_err(Failure::OfCapture),
+            Ok(value) => capture.end().map(|()| value).map_err(|error| Failure::OfCapture(error.into())),
             Err(error) => {
                 let spoilt = capture.discard().is_some_and(|ended| ended.is_caused_by_capture());
-                let of_capture = spoilt || error.is_caused_by_capture();
+                let of_capture = spoilt || error.runtime_cause().is_some_and(Error::is_caused_by_capture);
                 Err(if of_capture { Failure::OfCapture(error) } else { Failure::Other(error) })
             }
         }

@@ -171,6 +171,41 @@ pub enum Error {
     Export(Box<ExportError>),
 }
 
+/// An error that may hold an error of the runtime; the error type of bodies that [`crate::CUDAGraph::capture_or_run`]
+/// runs.
+///
+/// ```
+/// use c10_core::{Error, GraphError, RuntimeCause};
+///
+/// #[derive(Debug)]
+/// enum Failure {
+///     Runtime(Error),
+///     Loss,
+/// }
+/// impl From<Error> for Failure {
+///     fn from(error: Error) -> Self {
+///         Self::Runtime(error)
+///     }
+/// }
+/// impl RuntimeCause for Failure {
+///     fn runtime_cause(&self) -> Option<&Error> {
+///         if let Self::Runtime(error) = self { Some(error) } else { None }
+///     }
+/// }
+/// assert!(Failure::from(Error::Graph(GraphError::UnpinnedCopy)).runtime_cause().is_some());
+/// assert!(Failure::Loss.runtime_cause().is_none());
+/// ```
+pub trait RuntimeCause: From<Error> {
+    /// Returns the error of the runtime, if one caused this error.
+    fn runtime_cause(&self) -> Option<&Error>;
+}
+
+impl RuntimeCause for Error {
+    fn runtime_cause(&self) -> Option<&Error> {
+        Some(self)
+    }
+}
+
 /// Results carry errors through the fast paths: what is large lies behind a pointer.
 const _: () = assert!(size_of::<Error>() <= 48);
 
