@@ -98,11 +98,11 @@ impl Iteration {
 
 /// Strides, in elements, of a new result of elementwise operations on these inputs. A number beside them counts as a
 /// tensor without dimensions, so that inputs and result are not all of one shape.
-pub(crate) fn result_strides(sizes: &[i64], inputs: &[&Tensor], beside_number: bool) -> Dims {
+pub(crate) fn result_strides(sizes: &[i64], inputs: &[&impl Placed], beside_number: bool) -> Dims {
     let Some(first) = inputs.first() else { return shape::contiguous_strides(sizes) };
     let one_shape = (!beside_number || sizes.is_empty()) && inputs.iter().all(|tensor| tensor.sizes() == sizes);
     if one_shape {
-        if inputs.iter().all(|tensor| tensor.is_contiguous()) {
+        if inputs.iter().all(|tensor| shape::is_contiguous(tensor.sizes(), tensor.strides())) {
             return shape::contiguous_strides(sizes);
         }
         if inputs.iter().all(|tensor| shape::is_channels_last(sizes, tensor.strides())) {

@@ -3,7 +3,6 @@
 //! **Invariants:** the handle of a file is given back before the file is closed. Memory that is registered stays alive
 //! until it is deregistered.
 
-#[cfg(feature = "safetensors")]
 use std::ops::BitOr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;

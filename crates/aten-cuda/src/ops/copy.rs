@@ -6,7 +6,7 @@ use kernel_ir::Graph;
 use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::dtype_key::packed;
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Result, invalid};
 use crate::base::layout::checked_reach;
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims, contiguous_strides, is_non_overlapping_and_dense};
@@ -445,7 +445,7 @@ fn moved_as_it_lies(source: &Tensor, device: Device, is_captured: bool) -> Resul
     let start = source.byte_offset();
     buffer.copy_from_pinned(0, pinned, start..start + extent, None)?;
     let (sizes, strides) = (Dims::from_slice(source.sizes()), Dims::from_slice(source.strides()));
-    let moved = Tensor::view_of(storage, source.dtype(), sizes, strides, 0);
+    let moved = Tensor::view_of(storage, source.dtype(), sizes, strides, 0)?;
     Ok(Some(moved.with_signs(source.signs())))
 }
 

@@ -1,6 +1,5 @@
 //! Tensors joined, cut up, turned round and repeated.
 
-use c10_core::host_memory;
 use smallvec::SmallVec;
 
 use crate::autocast::{self, Policies};

@@ -105,7 +105,7 @@ pub(super) fn elementwise(
 
 fn new(operation: &'static Operation, operands: &[Operand<'_>], numbers: &[Scalar]) -> Result<Tensor> {
     let prepared = Prepared::new(operation, operands, numbers)?;
-    let strides = prepared.strides(operands)?;
+    let strides = prepared.strides(operands);
     let out = empty_strided(&prepared.sizes, &strides, operation.rule.result(prepared.common), prepared.device)?;
     prepared.run(&out)?;
     Ok(out)
@@ -164,6 +164,36 @@ fn fill_repeated(prepared: &Prepared<'_>, out: &Tensor, numbers: &[Scalar]) -> R
     own.masked_fill_(&named, value).map(drop)
 }
 
+/// Layout of an operand after a conversion to the common dtype. Conditions are not converted.
+struct Converted<'a> {
+    tensor: &'a Tensor,
+    strides: Dims,
+}
+
+impl<'a> Converted<'a> {
+    fn new(tensor: &'a Tensor, common: DType) -> Self {
+        let strides = match tensor.dtype() {
+            kept if kept == common || kept == DType::Bool => Dims::from_slice(tensor.strides()),
+            _ => preserved_strides(tensor),
+        };
+        Self { tensor, strides }
+    }
+}
+
+impl iterate::Placed for Converted<'_> {
+    fn sizes(&self) -> &[i64] {
+        self.tensor.sizes()
+    }
+
+    fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    fn width(&self) -> i64 {
+        self.tensor.width()
+    }
+}
+
 impl<'a> Prepared<'a> {
     pub(super) fn new(operation: &'static Operation, operands: &[Operand<'a>], numbers: &'a [Scalar]) -> Result<Self> {
         if operands.len() != operation.arity || numbers.len() != operation.numbers {
@@ -202,35 +232,23 @@ impl<'a> Prepared<'a> {
     }
 
     /// Returns the strides of a new result.
-    fn strides(&self, operands: &[Operand<'_>]) -> Result<Dims> {
+    fn strides(&self, operands: &[Operand<'_>]) -> Dims {
         let (operation, tensors) = (self.operation, self.tensors());
         let has_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
+        let beside_number = operation.wraps_numbers && has_number;
         let is_integral = self.common.category() <= Category::Integral;
-        let visited = |tensors: &[&Tensor]| {
-            iterate::result_strides(&self.sizes, tensors, operation.wraps_numbers && has_number)
-        };
-        Ok(match (operation.layout, tensors.first()) {
+        match (operation.layout, tensors.first()) {
             (Layout::Rows, _) => shape::contiguous_strides(&self.sizes),
             (Layout::Converted, _) => {
-                let converted = self.converted_layouts()?;
-                let converted: SmallVec<[&Tensor; 3]> = converted.iter().collect();
-                visited(&converted)
+                let converted: SmallVec<[Converted<'_>; 3]> =
+                    tensors.iter().map(|tensor| Converted::new(tensor, self.common)).collect();
+                let converted: SmallVec<[&Converted<'_>; 3]> = converted.iter().collect();
+                iterate::result_strides(&self.sizes, &converted, beside_number)
             }
             (Layout::Copied, Some(first)) => preserved_strides(first),
             (Layout::CopiedIntegers, Some(first)) if is_integral => preserved_strides(first),
-            _ => visited(&tensors),
-        })
-    }
-
-    /// Returns the tensors with the strides that a conversion to the common dtype would give them. Only their strides are
-    /// meaningful.
-    fn converted_layouts(&self) -> Result<SmallVec<[Tensor; 3]>> {
-        let layouts = self.tensors().into_iter().map(|tensor| match tensor.dtype() {
-            kept if kept == self.common || kept == DType::Bool => Ok(tensor.clone()),
-            _ => tensor.with_layout(tensor.sizes().into(), preserved_strides(tensor), tensor.storage_offset()),
-        });
-        layouts.collect()
-    }
+            _ => iterate::result_strides(&self.sizes, &tensors, beside_number),
+        }
     }
 
     /// Checks that the result can go into a tensor.
