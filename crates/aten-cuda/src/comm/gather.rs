@@ -136,7 +136,7 @@ fn joined(tensors: &[Tensor], dim: i64) -> Result<(usize, Dims)> {
         return Err(invalid(format!("Dimension specified as {dim} but tensor has no dimensions")));
     }
     let mut expected = Dims::from_slice(first.sizes());
-    let mut total = 0;
+    let mut total = 0_i64;
     for (index, tensor) in tensors.iter().enumerate() {
         if !tensor.is_cuda() {
             return Err(CommError::GatherDevice { index, device: tensor.device() }.into());
@@ -150,7 +150,7 @@ fn joined(tensors: &[Tensor], dim: i64) -> Result<(usize, Dims)> {
                 CommError::GatherShape { index, found: tensor.sizes().to_vec(), expected: expected.to_vec() }.into()
             );
         }
-        total += expected[at];
+        total = total.saturating_add(expected[at]);
     }
     expected[at] = total;
     Ok((at, expected))

@@ -104,7 +104,8 @@ pub fn scatter_out(tensor: &Tensor, out: &[&Tensor], dim: i64, streams: &[Option
     let at = wrap_dim(dim, tensor.dim())?;
     let sizes =
         out.iter().enumerate().map(|(index, out)| places(&tensor, out, (index, at))).collect::<Result<Vec<i64>>>()?;
-    let (found, expected) = (sizes.iter().sum::<i64>(), tensor.size(dim)?);
+    let found = sizes.iter().fold(0_i64, |sum, &size| sum.saturating_add(size));
+    let expected = tensor.size(dim)?;
     if found != expected {
         return Err(CommError::ScatterTotal { dim: at, expected, found }.into());
     }

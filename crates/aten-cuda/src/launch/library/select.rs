@@ -152,18 +152,23 @@ mod tests {
             assert_eq!(total, 3);
             mask.fill_(true)?;
 
-            let (from, out) = (Tensor::ones(&[n], dtype, "cuda")?, Tensor::zeros(&[total], dtype, "cuda")?);
-            kept.elements(&out, &from)?;
-            assert_eq!(out.to_bytes()?, Tensor::ones(&[total], dtype, "cpu")?.to_bytes()?, "{dtype}");
+            let written = |tensor: &Tensor| -> Result<Vec<usize>> {
+                let is_written = tensor.ne(0)?.to_bools()?;
+                Ok((0..is_written.len()).filter(|&at| is_written[at]).collect())
+            };
+            let (from, whole) = (Tensor::ones(&[n], dtype, "cuda")?, Tensor::zeros(&[n], dtype, "cuda")?);
+            kept.elements(&whole.narrow(0, 4, total)?, &from)?;
+            assert_eq!(written(&whole)?, [4, 5, 6], "{dtype}");
 
             let (source, out) = (Tensor::ones(&[total], dtype, "cuda")?, Tensor::zeros(&[n], dtype, "cuda")?);
             kept.fill(&out, &source)?;
-            let filled = out.ne(0)?.to_bools()?;
-            assert_eq!(filled.iter().filter(|is_filled| **is_filled).count(), 3, "{dtype}");
+            assert_eq!(written(&out)?, [0, 1, 2], "{dtype}");
 
-            let out = Tensor::zeros(&[2, total], DType::I64, "cuda")?;
+            let whole = Tensor::zeros(&[n], DType::I64, "cuda")?;
+            let out = whole.narrow(0, 4, 2 * total)?.view(&[2, total])?;
             kept.coordinates(&out, &[n / 10, 10], total)?;
             assert_eq!(out.to_vec::<i64>()?, [0, 0, 0, 0, 1, 2], "{dtype}");
+            assert_eq!(written(&whole)?, [8, 9], "{dtype}");
         }
         Ok(())
     }
