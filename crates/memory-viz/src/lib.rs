@@ -66,5 +66,5 @@ pub use error::{Error, PickleFault, Result};
 pub use limits::Limits;
 pub use model::{
     Action, Annotation, Block, BlockState, Frame, FrameId, Names, Segment, SegmentKind, Setting, Snapshot, StackId,
-    TextId, TraceEntry,
+    TextId, TraceEntry, Unknown,
 };

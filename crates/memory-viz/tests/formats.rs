@@ -4,6 +4,7 @@
 
 mod common;
 
+use memory_viz::page::Page;
 use memory_viz::{Error, Limits, PickleFault, Snapshot, file};
 
 fn pickled(snapshot: &Snapshot) -> Vec<u8> {
@@ -106,29 +107,29 @@ fn well_formed_files_that_hold_something_else_are_named() {
 
 #[test]
 fn a_small_file_cannot_grow_without_bound() {
-    // A list of a thousand entries, recalled a thousand times.
-    let mut text = String::from("{\"segments\": [], \"device_traces\": [");
-    text.push_str(&vec!["[]"; 1000].join(","));
-    text.push_str("]}");
-    let limits = Limits { entries_max: 999, ..Limits::default() };
-    assert!(matches!(
-        file::parse_with(text.as_bytes(), &limits),
-        Err(Error::Limit { limit: 999, field: "entries_max", .. })
-    ));
-    let limits = Limits { values_max: 10, ..Limits::default() };
-    assert!(matches!(file::parse_with(text.as_bytes(), &limits), Err(Error::Limit { field: "values_max", .. })));
     let limits = Limits { bytes_max: 10, ..Limits::default() };
-    assert!(matches!(file::parse_with(text.as_bytes(), &limits), Err(Error::Limit { field: "bytes_max", .. })));
+    let text = b"{\"segments\": []}";
+    assert!(matches!(file::parse_with(text, &limits), Err(Error::Limit { limit: 10, field: "bytes_max", .. })));
+    // A list of a thousand entries, recalled a hundred thousand times.
     let mut bomb = b"\x80\x04}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces](](".to_vec();
     bomb.extend(b"}(X\x06\0\0\0actionX\x05\0\0\0allocX\x04\0\0\0sizeK\x01u".repeat(1000));
     bomb.extend(b"e\x94");
     bomb.extend(b"h\0".repeat(100_000));
     bomb.extend(b"eu.");
-    let limits = Limits { entries_max: 1_000_000, ..Limits::default() };
-    assert!(matches!(
-        file::parse_with(&bomb, &limits),
-        Err(Error::Limit { limit: 1_000_000, field: "entries_max", .. })
-    ));
+    let error = file::parse(&bomb).unwrap_err();
+    assert!(matches!(error, Error::Limit { field: "held_ratio", .. }), "{error}");
+    // Four entries of one list are within the limits; a hundred are if more is allowed.
+    let recalled = |times| {
+        let mut file = bomb[..bomb.len() - 3 - 2 * 100_000].to_vec();
+        file.extend(b"h\0".repeat(times));
+        file.extend(b"eu.");
+        file
+    };
+    assert_eq!(file::parse(&recalled(1)).unwrap().device_traces.len(), 2);
+    assert!(file::parse(&recalled(100)).is_err());
+    let limits = Limits { held_ratio: 500, ..Limits::default() };
+    let traces = file::parse_with(&recalled(100), &limits).unwrap().device_traces;
+    assert!(traces.len() == 101 && traces.iter().all(|trace| trace.len() == 1000));
 }
 
 #[test]
@@ -138,4 +139,76 @@ fn a_list_that_holds_itself_is_refused() {
     assert!(matches!(file::parse(own), Err(Error::Shape { path: "segments[]", .. })));
     let settings = b"\x80\x04}(X\x08\0\0\0segments]X\x12\0\0\0allocator_settings}\x94(X\x01\0\0\0ah\0uu.";
     assert!(file::parse(settings).is_ok());
+}
+
+/// A snapshot as a later PyTorch may write it: an action, keys and lists that are not known, in each place.
+const LATER: &str = r#"{
+    "segments": [{"address": 4096, "total_size": 512, "device": 0, "novel": {"a": [1, 2.5, null, true]}, "blocks": [
+        {"address": 4096, "size": 512, "state": "inactive", "owner": "me", "name": "of a block"}]}],
+    "device_traces": [[
+        {"action": "alloc", "addr": 4096, "size": 512, "time_us": 1, "frames": [
+            {"name": "f", "filename": "a.py", "line": 3, "module": "m"}]},
+        {"action": "annotate", "note": "epoch 3", "stage": "begin"},
+        {"action": "annotate", "size": 7, "time_us": 2}]],
+    "allocator_settings": {"backend": "native", "list": [1, 2]},
+    "external_annotations": [{"name": "r", "stage": "START", "device": 0, "time_us": 5, "color": "red"}],
+    "host_segments": [{"address": 65536, "blocks": []}, {}],
+    "host_traces": [{"action": "alloc", "size": 18446744073709551615}]
+}"#;
+
+#[test]
+fn parts_that_are_not_known_are_kept_and_written_again() {
+    let snapshot = file::parse(LATER.as_bytes()).unwrap();
+    let actions: Vec<&str> =
+        snapshot.device_traces[0].iter().map(|entry| snapshot.names.action_text(entry.action)).collect();
+    assert_eq!(actions, ["alloc", "annotate", "annotate"]);
+    let (mut json, mut again) = (Vec::new(), Vec::new());
+    file::json_to(&snapshot, &mut json).unwrap();
+    let from_pickle = file::parse(&pickled(&snapshot)).unwrap();
+    file::json_to(&from_pickle, &mut again).unwrap();
+    assert_eq!(String::from_utf8(again).unwrap(), String::from_utf8(json.clone()).unwrap());
+    assert_eq!(pickled(&file::parse(&json).unwrap()), pickled(&snapshot));
+    // Everything that the file says stands in what is written, as it was.
+    let (before, after): (serde_json::Value, serde_json::Value) =
+        (serde_json::from_str(LATER).unwrap(), serde_json::from_slice(&json).unwrap());
+    let places = [
+        "/segments/0/novel",
+        "/segments/0/blocks/0/owner",
+        "/segments/0/blocks/0/name",
+        "/device_traces/0/0/frames/0/module",
+        "/device_traces/0/1/action",
+        "/device_traces/0/1/note",
+        "/device_traces/0/1/stage",
+        "/device_traces/0/2/size",
+        "/allocator_settings/list",
+        "/external_annotations/0/color",
+        "/host_segments",
+        "/host_traces",
+    ];
+    for place in places {
+        assert!(before.pointer(place).is_some(), "{place}");
+        assert_eq!(before.pointer(place), after.pointer(place), "{place}");
+    }
+    let report = memory_viz::analysis::report(&snapshot);
+    for line in ["annotate: 2 entries", "`host_segments` of the snapshot: 2 items", "`note` of the history"] {
+        assert!(report.contains(line), "{line}: {report}");
+    }
+    assert!(
+        memory_viz::page::page(&Page { snapshot: &snapshot, title: "later", before: None }).contains("host_segments")
+    );
+}
+
+#[test]
+fn unknown_values_of_a_pickle_keep_their_types_and_are_shared_as_before() {
+    // x = ["shared"]; {"segments": [], "new": [x, x, (1, b"raw"), {5: -1}, True]}
+    let mut bytes = b"\x80\x04}(X\x08\0\0\0segments]X\x03\0\0\0new](](X\x06\0\0\0sharede\x94h\0".to_vec();
+    bytes.extend(b"K\x01C\x03raw\x86}K\x05J\xff\xff\xff\xffs\x88eu.");
+    let snapshot = file::parse(&bytes).unwrap();
+    let written = pickled(&snapshot);
+    assert_eq!(pickled(&file::parse(&written).unwrap()), written);
+    let count = |part: &[u8]| written.windows(part.len()).filter(|window| *window == part).count();
+    assert_eq!((count(b"shared"), count(b"B\x03\0\0\0raw"), count(b"K\x05J\xff\xff\xff\xff")), (1, 1, 1));
+    // A value that is not known and holds itself is refused; one that is deep, too.
+    let own = b"\x80\x04}(X\x08\0\0\0segments]X\x01\0\0\0x]\x94h\0au.";
+    assert!(matches!(file::parse(own), Err(Error::Limit { field: "depth_max", .. })));
 }

@@ -2,7 +2,7 @@
 'use strict';
 
 const ALLOC = 0, FREE_REQUESTED = 1, FREE_COMPLETED = 2, SEGMENT_ALLOC = 3, SEGMENT_FREE = 4, SEGMENT_MAP = 5,
-  SEGMENT_UNMAP = 6, SNAPSHOT = 7, OUT_OF_MEMORY = 8, ENDS = 9;
+  SEGMENT_UNMAP = 6, SNAPSHOT = 7, OUT_OF_MEMORY = 8, ENDS = 9, OTHER = 10;
 
 function bytesOfBase64(text) {
   const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
@@ -87,7 +87,7 @@ function unpackDevice(reader) {
   lives.end.fill(count);
   const entries = {
     count, kind: new Uint8Array(count), time: new Float64Array(count), life: new Int32Array(count).fill(-1),
-    ends: new Map(), size: new Float64Array(count), stack: new Uint32Array(count), place: new Float64Array(count),
+    ends: new Map(), names: new Map(), size: new Float64Array(count), stack: new Uint32Array(count), place: new Float64Array(count),
   };
   let time = 0;
   for (let index = 0; index < count; index++) {
@@ -114,6 +114,7 @@ function unpackDevice(reader) {
       entries.size[index] = reader.number();
       reader.number();
       entries.stack[index] = reader.number();
+      if (kind === OTHER) entries.names.set(index, reader.number());
     }
   }
   return { streams, reservedBefore, lives, entries, segments: unpackSegments(reader) };

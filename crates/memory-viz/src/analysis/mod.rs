@@ -13,6 +13,6 @@ mod timeline;
 pub use compare::{Change, SegmentChanges, changes, segment_changes};
 pub use fragmentation::{Fragmentation, Group, by_group, fragmentation};
 pub use holders::{Holder, holders};
-pub use report::{bytes as human_bytes, compare as compare_report, report};
+pub use report::{bytes as human_bytes, compare as compare_report, report, unknown};
 pub use shortage::{Holes, Reason, Shortage, shortages};
 pub use timeline::{Life, Timeline, timeline};

@@ -1,9 +1,10 @@
 //! The answers as text for a terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{Fragmentation, by_group, changes, flame, fragmentation, holders, segment_changes, shortages};
-use crate::model::{Names, Segment, Snapshot, StackId};
+use crate::model::{Action, Names, Segment, Snapshot, StackId};
 
 /// How many stacks a report lists.
 const LISTED_MAX: usize = 20;
@@ -61,7 +62,37 @@ pub fn report(snapshot: &Snapshot) -> String {
     }
     held(&mut text, snapshot);
     failed(&mut text, snapshot);
+    others(&mut text, snapshot);
     text
+}
+
+/// Returns a line for each action and key of a file that this version does not know.
+#[must_use]
+pub fn unknown(snapshot: &Snapshot) -> Vec<String> {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for entry in snapshot.device_traces.iter().flatten() {
+        if let Action::Other(name) = entry.action {
+            *counts.entry(snapshot.names.text_of(name)).or_default() += 1;
+        }
+    }
+    let actions = counts.into_iter().map(|(name, count)| match count {
+        1 => format!("{name}: 1 entry"),
+        count => format!("{name}: {count} entries"),
+    });
+    actions.chain(snapshot.unknown.lines()).collect()
+}
+
+fn others(text: &mut String, snapshot: &Snapshot) {
+    let lines = unknown(snapshot);
+    if !lines.is_empty() {
+        text.push_str("\nNot known to this version, and written again as it is\n");
+    }
+    for line in lines.iter().take(LISTED_MAX) {
+        let _ = writeln!(text, "  {line}");
+    }
+    if lines.len() > LISTED_MAX {
+        let _ = writeln!(text, "  and {} more", lines.len() - LISTED_MAX);
+    }
 }
 
 fn sums(text: &mut String, all: &Fragmentation) {

@@ -3,24 +3,24 @@
 //! A number without fraction and exponent is a whole number; one that fits neither 64 bit form is read as a fraction.
 //! Texts without escapes are ranges of the file, others are put behind it.
 
-use std::borrow::Cow;
-
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::tree::{Range, Tree, Value};
+use crate::tree::{Packed, Range, Tree, Value};
 
 /// Reads a JSON text.
 pub(crate) fn read<'file>(bytes: &'file [u8], limits: &Limits) -> Result<Tree<'file>> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| Error::Json { offset: error.valid_up_to(), fault: "this is no UTF-8 text" })?;
-    let tree = Tree::new(Cow::Borrowed(bytes), limits);
-    let mut reader = Reader { text, at: 0, depth: 0, depth_max: limits.depth_max, tree, escaped: Vec::new() };
+    let tree = Tree::new(bytes, limits);
+    let mut reader = Reader { text, at: 0, depth: 0, depth_max: limits.depth_max, tree, stack: Vec::new() };
     let root = reader.value()?;
     reader.space();
     if reader.at < text.len() {
         return Err(reader.fault("something follows the end"));
     }
-    reader.finish(root)
+    reader.tree.root = root;
+    reader.tree.budget.give(reader.stack.capacity() * size_of::<Packed>());
+    Ok(reader.tree)
 }
 
 struct Reader<'file> {
@@ -29,21 +29,17 @@ struct Reader<'file> {
     depth: usize,
     depth_max: usize,
     tree: Tree<'file>,
-    /// Texts with escapes, resolved. Their ranges begin behind the file.
-    escaped: Vec<u8>,
+    /// Items of the containers that are open.
+    stack: Vec<Packed>,
 }
 
-impl<'file> Reader<'file> {
-    fn finish(mut self, root: Value) -> Result<Tree<'file>> {
-        self.tree.root = root;
-        if !self.escaped.is_empty() {
-            self.tree.extend_text(&self.escaped);
-        }
-        Ok(self.tree)
+impl Reader<'_> {
+    fn push(&mut self, value: Value) -> Result<()> {
+        let value = self.tree.pack(value)?;
+        self.tree.budget.push(&mut self.stack, value)
     }
 
     fn value(&mut self) -> Result<Value> {
-        self.tree.count()?;
         self.space();
         match self.peek() {
             Some(b'{') => self.nested(Self::dict),
@@ -70,39 +66,42 @@ impl<'file> Reader<'file> {
     }
 
     fn list(&mut self) -> Result<Value> {
-        let mut items = Vec::new();
+        let first = self.stack.len();
         if !self.ends(b']') {
             loop {
-                items.push(self.value()?);
+                let value = self.value()?;
+                self.push(value)?;
                 if !self.goes_on(b']')? {
                     break;
                 }
             }
         }
-        Ok(Value::List(self.tree.node(items)?))
+        Ok(Value::List(self.tree.node(&mut self.stack, first)?))
     }
 
     fn dict(&mut self) -> Result<Value> {
-        let mut items = Vec::new();
+        let first = self.stack.len();
         if !self.ends(b'}') {
             loop {
                 self.space();
                 if self.peek() != Some(b'"') {
                     return Err(self.fault("a key should stand here"));
                 }
-                items.push(Value::Text(self.string()?));
+                let key = self.string()?;
+                self.push(Value::Text(key))?;
                 self.space();
                 if self.peek() != Some(b':') {
                     return Err(self.fault("a colon should stand here"));
                 }
                 self.at += 1;
-                items.push(self.value()?);
+                let value = self.value()?;
+                self.push(value)?;
                 if !self.goes_on(b'}')? {
                     break;
                 }
             }
         }
-        Ok(Value::Dict(self.tree.node(items)?))
+        Ok(Value::Dict(self.tree.node(&mut self.stack, first)?))
     }
 
     /// Whether the container ends at once.
@@ -183,10 +182,11 @@ impl<'file> Reader<'file> {
             self.at += 1;
             return self.range(begin, plain);
         }
-        let start = self.escaped.len();
-        self.escaped.extend_from_slice(&rest[..plain]);
+        let start = self.tree.text_end();
+        let plain = &self.text.as_bytes()[begin..self.at];
+        self.tree.extend_text(plain)?;
         self.escapes()?;
-        self.range(self.text.len() + start, self.escaped.len() - start)
+        self.range(start, self.tree.text_end() - start)
     }
 
     fn range(&self, start: usize, length: usize) -> Result<Range> {
@@ -205,7 +205,7 @@ impl<'file> Reader<'file> {
                 b'"' => return Ok(()),
                 b'\\' => self.escape()?,
                 0..=0x1f => return Err(self.fault("a control character stands in a text")),
-                _ => self.escaped.push(byte),
+                _ => self.tree.push_text(byte)?,
             }
         }
     }
@@ -223,8 +223,7 @@ impl<'file> Reader<'file> {
             b'u' => return self.code_point(),
             _ => return Err(self.fault("there is no such escape")),
         };
-        self.escaped.push(plain);
-        Ok(())
+        self.tree.push_text(plain)
     }
 
     /// `uXXXX`, and the second half of a pair; a half without its other is replaced.
@@ -241,8 +240,7 @@ impl<'file> Reader<'file> {
             }
         }
         let letter = char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER);
-        self.escaped.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
-        Ok(())
+        self.tree.extend_text(letter.encode_utf8(&mut [0; 4]).as_bytes())
     }
 
     fn hex(&mut self) -> Result<u32> {

@@ -10,12 +10,17 @@ pub(crate) struct JsonWriter<W> {
     out: W,
     /// For each open list or dictionary whether it has an item.
     open: Vec<bool>,
+    /// Number of lists and dictionaries of keys that are not known.
+    nodes: u64,
 }
+
+/// Limit of the lists and dictionaries of keys that are not known.
+const NODES_MAX: u64 = 50_000_000;
 
 impl<W: Write> JsonWriter<W> {
     /// Begins a text.
     pub(crate) fn new(out: W) -> Self {
-        Self { out, open: Vec::new() }
+        Self { out, open: Vec::new(), nodes: 0 }
     }
 
     /// Ends the text.
@@ -134,5 +139,38 @@ impl<W: Write> Sink for JsonWriter<W> {
 
     fn begin_stack(&mut self, _id: StackId) -> io::Result<()> {
         self.begin_list()
+    }
+
+    /// Keys of JSON are texts.
+    fn number_key(&mut self, key: i64) -> io::Result<()> {
+        self.named(&key.to_string())
+    }
+
+    /// JSON has no bytes: those that are no UTF-8 are replaced.
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.text(&String::from_utf8_lossy(bytes))
+    }
+
+    /// JSON has no tuples: they become lists.
+    fn begin_tuple(&mut self) -> io::Result<()> {
+        self.begin_list()
+    }
+
+    fn end_tuple(&mut self) -> io::Result<()> {
+        self.end_list()
+    }
+
+    /// Lists that a file recalls are written each time. A file that would be `NODES_MAX` of them long holds some of
+    /// them many times inside each other.
+    fn recall_node(&mut self, _node: usize) -> io::Result<bool> {
+        self.nodes += 1;
+        if self.nodes > NODES_MAX {
+            return Err(io::Error::other(format!("more than {NODES_MAX} lists of unknown keys: write a pickle")));
+        }
+        Ok(false)
+    }
+
+    fn keep_node(&mut self, _node: usize) -> io::Result<()> {
+        Ok(())
     }
 }

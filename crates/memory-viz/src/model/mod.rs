@@ -5,8 +5,10 @@
 //! snapshot is what a file says, and the analyses take any.
 
 mod names;
+pub(crate) mod unknown;
 
 pub use names::{Frame, FrameId, Names, StackId, TextId};
+pub use unknown::Unknown;
 
 /// A snapshot of the allocator, as `torch.cuda.memory._snapshot()` returns it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -21,6 +23,8 @@ pub struct Snapshot {
     pub external_annotations: Vec<Annotation>,
     /// The texts, frames and stacks that the rest refers to.
     pub names: Names,
+    /// Parts of a file that this version does not know, which are written again as they were.
+    pub unknown: Unknown,
 }
 
 /// A contiguous piece of memory taken from the driver.
@@ -149,10 +153,12 @@ pub enum Action {
     Snapshot,
     /// A request could not be served.
     OutOfMemory,
+    /// An action that this version does not know, such as `annotate`; its name.
+    Other(TextId),
 }
 
 impl Action {
-    /// All of them.
+    /// All that are known.
     pub const ALL: [Self; 9] = [
         Self::Alloc,
         Self::FreeRequested,
@@ -165,7 +171,7 @@ impl Action {
         Self::OutOfMemory,
     ];
 
-    /// PyTorch's name.
+    /// PyTorch's name; of an action that is not known `other`, while [`Names::action_text`] has its own.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -178,6 +184,7 @@ impl Action {
             Self::SegmentUnmap => "segment_unmap",
             Self::Snapshot => "snapshot",
             Self::OutOfMemory => "oom",
+            Self::Other(_) => "other",
         }
     }
 }

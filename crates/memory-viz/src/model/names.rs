@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::Action;
+
 /// The number of a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TextId(u32);
@@ -130,6 +132,12 @@ impl Names {
     #[must_use]
     pub fn text_of(&self, id: TextId) -> &str {
         self.texts.get(id.index()).map_or("", |text| text)
+    }
+
+    /// The name of an action, as in the file.
+    #[must_use]
+    pub fn action_text(&self, action: Action) -> &str {
+        if let Action::Other(name) = action { self.text_of(name) } else { action.name() }
     }
 
     /// The frame of a number.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::pack::pack;
-use crate::analysis::{Fragmentation, changes, fragmentation, segment_changes, shortages};
+use crate::analysis::{Fragmentation, changes, fragmentation, segment_changes, shortages, unknown};
 use crate::json::quote;
 use crate::model::{Segment, Setting, Snapshot};
 
@@ -66,12 +66,10 @@ fn escaped(text: &str) -> String {
 /// What travels as JSON.
 fn names(page: &Page<'_>, devices: usize) -> String {
     let texts: Vec<String> = page.snapshot.names.texts().map(quote).collect();
-    let settings: Vec<String> = page
-        .snapshot
-        .allocator_settings
-        .iter()
-        .map(|(name, value)| format!("[{},{}]", quote(name), quote(&setting(value))))
-        .collect();
+    let settings = page.snapshot.allocator_settings.iter().map(|(name, value)| (name.as_str(), setting(value)));
+    let unknown = unknown(page.snapshot).into_iter().map(|line| ("not known to this version", line));
+    let settings: Vec<String> =
+        settings.chain(unknown).map(|(name, value)| format!("[{},{}]", quote(name), quote(&value))).collect();
     let shortages: Vec<String> = shortages(page.snapshot)
         .iter()
         .filter(|shortage| shortage.device < devices)

@@ -158,6 +158,9 @@ impl<'snapshot> Device<'snapshot> {
                     pack.number(entry.size);
                     pack.count(self.stream(entry.stream));
                     pack.count(entry.stack.index());
+                    if let Action::Other(name) = entry.action {
+                        pack.count(name.index());
+                    }
                 }
             }
         }
@@ -196,6 +199,9 @@ impl<'snapshot> Device<'snapshot> {
 /// Before an allocation where another still lives: that one ended, unseen by the history.
 const ENDS: u64 = 9;
 
+/// An action that is not known. The number of its name stands behind what all entries have.
+const OTHER: u64 = 10;
+
 /// The number of an action in `viewer/unpack.js`.
 fn kind(action: Action) -> u64 {
     match action {
@@ -208,6 +214,7 @@ fn kind(action: Action) -> u64 {
         Action::SegmentUnmap => 6,
         Action::Snapshot => 7,
         Action::OutOfMemory => 8,
+        Action::Other(_) => OTHER,
     }
 }
 

@@ -1,15 +1,14 @@
 //! The reader of pickles: a machine that builds lists, dictionaries, numbers and texts, and nothing else.
 //!
-//! Invariants: no name is looked up and nothing is called, whatever the file says; memory is bounded by the file's
-//! length, since each instruction makes at most one value; every fault names the offset of its instruction.
+//! Invariants: no name is looked up and nothing is called, whatever the file says; memory is counted in the tree's
+//! budget before it is allocated; every fault names the offset of its instruction.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::opcode::{self as op};
 use crate::error::{Error, PickleFault, Result};
-use crate::limits::Limits;
-use crate::tree::{Node, Range, Tree, Value};
+use crate::limits::{Budget, Limits};
+use crate::tree::{Node, Packed, Range, Tree, Value};
 
 /// Whether bytes begin as a pickle does that has a chance to be read, or that deserves a word on its protocol.
 pub(crate) fn is_pickle(bytes: &[u8]) -> bool {
@@ -18,7 +17,7 @@ pub(crate) fn is_pickle(bytes: &[u8]) -> bool {
 
 /// Reads a pickle of protocol 2 to 5. What follows its end is not looked at: PyTorch's pages pad with zeros.
 pub(crate) fn read<'file>(bytes: &'file [u8], limits: &Limits) -> Result<Tree<'file>> {
-    let tree = Tree::new(Cow::Borrowed(bytes), limits);
+    let tree = Tree::new(bytes, limits);
     let machine = Machine { bytes, at: 0, begin: 0, stack: Vec::new(), marks: Vec::new(), memo: Memo::default(), tree };
     machine.run(limits.depth_max)
 }
@@ -26,21 +25,25 @@ pub(crate) fn read<'file>(bytes: &'file [u8], limits: &Limits) -> Result<Tree<'f
 /// Values that are kept to be recalled. The numbers of a writer follow each other, except where one was left out.
 #[derive(Debug, Default)]
 struct Memo {
-    dense: Vec<Value>,
-    sparse: HashMap<u32, Value>,
+    dense: Vec<Packed>,
+    sparse: HashMap<u32, Packed>,
 }
 
 impl Memo {
-    fn keep(&mut self, number: u32, value: Value) {
+    fn keep(&mut self, number: u32, value: Packed, budget: &mut Budget) -> Result<()> {
         let length = self.dense.len();
         match self.dense.get_mut(number as usize) {
             Some(slot) => *slot = value,
-            None if length == number as usize => self.dense.push(value),
-            None => drop(self.sparse.insert(number, value)),
+            None if length == number as usize => budget.push(&mut self.dense, value)?,
+            None => {
+                budget.entry::<u32, Packed>()?;
+                self.sparse.insert(number, value);
+            }
         }
+        Ok(())
     }
 
-    fn recall(&self, number: u32) -> Option<Value> {
+    fn recall(&self, number: u32) -> Option<Packed> {
         self.dense.get(number as usize).or_else(|| self.sparse.get(&number)).copied()
     }
 
@@ -56,7 +59,7 @@ struct Machine<'file> {
     at: usize,
     /// The first byte of the instruction that runs.
     begin: usize,
-    stack: Vec<Value>,
+    stack: Vec<Packed>,
     /// Positions in the stack, each at most the next.
     marks: Vec<usize>,
     memo: Memo,
@@ -72,8 +75,14 @@ impl<'file> Machine<'file> {
             self.begin = self.at;
             let code = self.byte()?;
             if code == op::STOP {
-                self.tree.root = self.pop()?;
-                return if self.stack.is_empty() { Ok(self.tree) } else { Err(self.fault(PickleFault::LeftOver)) };
+                let root = self.pop()?;
+                if !self.stack.is_empty() {
+                    return Err(self.fault(PickleFault::LeftOver));
+                }
+                self.tree.root = self.tree.value(root);
+                let own = self.stack.capacity() + self.memo.dense.capacity();
+                self.tree.budget.give(own * size_of::<Packed>());
+                return Ok(self.tree);
             }
             self.step(code, depth_max)?;
         }
@@ -128,9 +137,9 @@ impl<'file> Machine<'file> {
             op::SHORT_BINUNICODE => Value::Text(self.text(1)?),
             op::BINUNICODE => Value::Text(self.text(4)?),
             op::BINUNICODE8 => Value::Text(self.text(8)?),
-            op::SHORT_BINBYTES => self.text(1).map(|_| Value::Bytes)?,
-            op::BINBYTES => self.text(4).map(|_| Value::Bytes)?,
-            op::BINBYTES8 => self.text(8).map(|_| Value::Bytes)?,
+            op::SHORT_BINBYTES => Value::Bytes(self.text(1)?),
+            op::BINBYTES => Value::Bytes(self.text(4)?),
+            op::BINBYTES8 => Value::Bytes(self.text(8)?),
             _ if op::RUN_CODE.contains(&code) => return Err(self.fault(PickleFault::RunsCode(code))),
             _ => return Err(self.fault(PickleFault::Instruction(code))),
         })
@@ -167,17 +176,17 @@ impl<'file> Machine<'file> {
     }
 
     fn container(&mut self, code: u8) -> Result<()> {
-        let items = match code {
-            op::EMPTY_LIST | op::EMPTY_DICT | op::EMPTY_TUPLE => Vec::new(),
-            op::TUPLE1 => self.pop_many(1)?,
-            op::TUPLE2 => self.pop_many(2)?,
-            op::TUPLE3 => self.pop_many(3)?,
-            _ => self.pop_to_mark()?,
+        let first = match code {
+            op::EMPTY_LIST | op::EMPTY_DICT | op::EMPTY_TUPLE => self.stack.len(),
+            op::TUPLE1 => self.position(1)?,
+            op::TUPLE2 => self.position(2)?,
+            op::TUPLE3 => self.position(3)?,
+            _ => self.mark()?,
         };
-        if code == op::DICT && items.len() % 2 != 0 {
+        if code == op::DICT && !(self.stack.len() - first).is_multiple_of(2) {
             return Err(self.fault(PickleFault::WrongContainer));
         }
-        let node = self.tree.node(items)?;
+        let node = self.tree.node(&mut self.stack, first)?;
         self.push(match code {
             op::EMPTY_LIST | op::LIST => Value::List(node),
             op::EMPTY_DICT | op::DICT => Value::Dict(node),
@@ -193,6 +202,7 @@ impl<'file> Machine<'file> {
             _ => self.mark()?,
         };
         let beneath = first.checked_sub(1).and_then(|below| self.stack.get(below).copied());
+        let beneath = beneath.map(|beneath| self.tree.value(beneath));
         let wrong = self.fault(PickleFault::WrongContainer);
         let is_pairs = (self.stack.len() - first).is_multiple_of(2);
         let node: Node = match (code, beneath) {
@@ -201,9 +211,7 @@ impl<'file> Machine<'file> {
             (_, None) => return Err(self.fault(PickleFault::StackEmpty)),
             _ => return Err(wrong),
         };
-        let Some(items) = self.tree.items_mut(node) else { return Err(wrong) };
-        items.extend(self.stack.drain(first..));
-        Ok(())
+        self.tree.extend(node, &mut self.stack, first)
     }
 
     fn keep(&mut self, code: u8) -> Result<()> {
@@ -213,37 +221,25 @@ impl<'file> Machine<'file> {
             _ => self.memo.next(),
         };
         let value = self.stack.last().copied().ok_or_else(|| self.fault(PickleFault::StackEmpty))?;
-        self.memo.keep(number, value);
-        Ok(())
+        self.memo.keep(number, value, &mut self.tree.budget)
     }
 
     fn recall(&mut self, code: u8) -> Result<()> {
         let number = if code == op::BINGET { u32::from(self.byte()?) } else { u32::from_le_bytes(self.array()?) };
         let value = self.memo.recall(number).ok_or_else(|| self.fault(PickleFault::NoMemo(number)))?;
-        self.push(value)
+        self.tree.budget.push(&mut self.stack, value)
     }
 
     fn push(&mut self, value: Value) -> Result<()> {
-        self.tree.count()?;
-        self.stack.push(value);
-        Ok(())
+        let value = self.tree.pack(value)?;
+        self.tree.budget.push(&mut self.stack, value)
     }
 
-    fn pop(&mut self) -> Result<Value> {
+    fn pop(&mut self) -> Result<Packed> {
         let last = self.position(1)?;
         let value = self.stack.get(last).copied().ok_or_else(|| self.fault(PickleFault::StackEmpty))?;
         self.stack.truncate(last);
         Ok(value)
-    }
-
-    fn pop_many(&mut self, count: usize) -> Result<Vec<Value>> {
-        let first = self.position(count)?;
-        Ok(self.stack.drain(first..).collect())
-    }
-
-    fn pop_to_mark(&mut self) -> Result<Vec<Value>> {
-        let first = self.mark()?;
-        Ok(self.stack.drain(first..).collect())
     }
 
     /// Takes the last mark away.

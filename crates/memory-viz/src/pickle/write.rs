@@ -25,6 +25,8 @@ pub(crate) struct Pickler<W> {
     texts: Vec<Option<u32>>,
     frames: Vec<Option<u32>>,
     stacks: Vec<Option<u32>>,
+    /// Lists and dictionaries of keys that are not known.
+    nodes: Vec<Option<u32>>,
 }
 
 impl<W: Write> Pickler<W> {
@@ -40,6 +42,7 @@ impl<W: Write> Pickler<W> {
             texts: Vec::new(),
             frames: Vec::new(),
             stacks: Vec::new(),
+            nodes: Vec::new(),
         })
     }
 
@@ -74,6 +77,9 @@ impl<W: Write> Pickler<W> {
     /// Before another item or entry: adds what has gathered, and begins to gather.
     fn another(&mut self, add: u8) -> io::Result<()> {
         let gathered = self.open.last().copied().unwrap_or(0);
+        if gathered == usize::MAX {
+            return Ok(());
+        }
         if gathered == BATCH {
             self.code(add)?;
         }
@@ -241,6 +247,41 @@ impl<W: Write> Sink for Pickler<W> {
     fn begin_stack(&mut self, id: StackId) -> io::Result<()> {
         self.begin_list()?;
         *slot(&mut self.stacks, id.index()) = Some(self.keep()?);
+        Ok(())
+    }
+
+    fn number_key(&mut self, key: i64) -> io::Result<()> {
+        self.another(op::SETITEMS)?;
+        self.signed(key)
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(bytes.len()).map_err(|_| io::Error::other("bytes of 4 GiB or more"))?;
+        self.code(op::BINBYTES)?;
+        self.out.write_all(&length.to_le_bytes())?;
+        self.out.write_all(bytes)
+    }
+
+    fn begin_tuple(&mut self) -> io::Result<()> {
+        // A tuple is made of all values behind a mark; its items are not added in batches.
+        self.open.push(usize::MAX);
+        self.code(op::MARK)
+    }
+
+    fn end_tuple(&mut self) -> io::Result<()> {
+        self.open.pop();
+        self.code(op::TUPLE)
+    }
+
+    fn recall_node(&mut self, node: usize) -> io::Result<bool> {
+        match *slot(&mut self.nodes, node) {
+            Some(number) => self.recall(number).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn keep_node(&mut self, node: usize) -> io::Result<()> {
+        *slot(&mut self.nodes, node) = Some(self.keep()?);
         Ok(())
     }
 }

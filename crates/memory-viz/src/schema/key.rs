@@ -82,9 +82,4 @@ impl Key {
     pub(crate) fn name(self) -> &'static str {
         Self::NAMES[self.index()]
     }
-
-    /// The key of a name.
-    pub(crate) fn of(name: &[u8]) -> Option<usize> {
-        Self::NAMES.iter().position(|known| known.as_bytes() == name)
-    }
 }

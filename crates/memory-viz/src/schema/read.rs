@@ -1,30 +1,35 @@
 //! A snapshot from the values of a file.
 //!
-//! Keys that are not known are passed over. A list of frames that is recalled is looked at once. Every entry counts
-//! against [`Limits::entries_max`], so that a list that a file recalls a thousand times cannot grow beyond it.
+//! Keys and actions that are not known are kept as they are. A list of frames that is recalled is looked at once.
+//! Memory is counted in the tree's budget before it is allocated, so that a list that a file recalls a thousand times
+//! cannot grow beyond it.
 
 use std::collections::HashMap;
 
 use super::Key;
 use super::write::state_name;
 use crate::error::{Error, Result};
-use crate::limits::Limits;
+use crate::limits::{Budget, Limits};
+use crate::model::unknown::{Place, Unknown};
 use crate::model::{
     Action, Annotation, Block, BlockState, Frame, FrameId, Names, Segment, SegmentKind, Setting, Snapshot, StackId,
     TextId, TraceEntry,
 };
-use crate::tree::{Node, Range, Tree, Value};
+use crate::tree::{Node, Packed, Range, Tree, Value};
 
 /// Makes a snapshot of what a file says. A bare list is taken as `memory_snapshot()` returns it: the segments alone.
 pub(crate) fn snapshot(tree: &Tree<'_>, limits: &Limits) -> Result<Snapshot> {
     let mut reader = Reader {
         tree,
-        entries: 0,
-        limits,
+        budget: tree.budget,
+        depth_max: limits.depth_max,
         names: Names::default(),
         texts: HashMap::new(),
         frames: HashMap::new(),
         stacks: HashMap::new(),
+        unknown: Unknown::default(),
+        unknown_nodes: HashMap::new(),
+        unknown_texts: HashMap::new(),
     };
     let mut snapshot = Snapshot::default();
     match tree.root {
@@ -33,17 +38,22 @@ pub(crate) fn snapshot(tree: &Tree<'_>, limits: &Limits) -> Result<Snapshot> {
         other => return Err(shape("the snapshot", "a dictionary", other)),
     }
     snapshot.names = reader.names;
+    snapshot.unknown = reader.unknown;
     Ok(snapshot)
 }
 
 struct Reader<'tree> {
     tree: &'tree Tree<'tree>,
-    entries: u64,
-    limits: &'tree Limits,
+    budget: Budget,
+    depth_max: usize,
     names: Names,
     texts: HashMap<Range, TextId>,
     frames: HashMap<Node, FrameId>,
     stacks: HashMap<Node, StackId>,
+    unknown: Unknown,
+    /// Lists and texts that were copied into `unknown`.
+    unknown_nodes: HashMap<Node, Value>,
+    unknown_texts: HashMap<Range, Range>,
 }
 
 fn shape(path: &'static str, expected: &'static str, found: Value) -> Error {
@@ -55,25 +65,64 @@ fn missing(path: &'static str, expected: &'static str) -> Error {
 }
 
 /// The dictionary entries of a value by the keys that are known; later entries win, as they do in Python.
-struct Entries([Option<Value>; Key::COUNT]);
+struct Entries {
+    known: [Option<Value>; Key::COUNT],
+    /// Whether there are keys that a dictionary of this kind does not have.
+    has_unknown: bool,
+}
+
+/// Keys of each kind of dictionary.
+const TOP: &[Key] = &[Key::Segments, Key::DeviceTraces, Key::AllocatorSettings, Key::ExternalAnnotations];
+const SEGMENT: &[Key] = &[
+    Key::Device,
+    Key::Address,
+    Key::TotalSize,
+    Key::AllocatedSize,
+    Key::ActiveSize,
+    Key::RequestedSize,
+    Key::Stream,
+    Key::SegmentType,
+    Key::SegmentPoolId,
+    Key::IsExpandable,
+    Key::Frames,
+    Key::Blocks,
+];
+const BLOCK: &[Key] = &[Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames, Key::ForwardFrames];
+const ENTRY: &[Key] = &[
+    Key::Action,
+    Key::Addr,
+    Key::DeviceFree,
+    Key::Size,
+    Key::Stream,
+    Key::TimeUs,
+    Key::CompileContext,
+    Key::UserMetadata,
+    Key::PoolId,
+    Key::Frames,
+    Key::ForwardFrames,
+];
+const ANNOTATION: &[Key] = &[Key::Name, Key::Stage, Key::Device, Key::TimeUs];
+const FRAME: &[Key] = &[Key::Name, Key::Filename, Key::Line];
 
 impl Entries {
     fn get(&self, key: Key) -> Option<Value> {
-        self.0[key.index()]
+        self.known[key.index()]
     }
 }
 
 impl Reader<'_> {
     fn top(&mut self, node: Node, snapshot: &mut Snapshot) -> Result<()> {
-        let entries = self.entries_of(node);
+        let entries = self.entries_of(node, TOP);
+        self.keep_unknown(Place::Snapshot, node, TOP, &entries)?;
         let segments = entries.get(Key::Segments).ok_or_else(|| missing("segments", "a list"))?;
         snapshot.segments = self.list(segments, "segments", Self::segment)?;
         if let Some(traces) = entries.get(Key::DeviceTraces) {
-            snapshot.device_traces =
-                self.list(traces, "device_traces", |reader, trace| reader.list(trace, "device_traces[]", Self::entry))?;
+            snapshot.device_traces = self.list(traces, "device_traces", |reader, trace, device| {
+                reader.list(trace, "device_traces[]", |reader, entry, at| reader.entry(entry, Place::Entry(device, at)))
+            })?;
         }
         if let Some(settings) = entries.get(Key::AllocatorSettings) {
-            snapshot.allocator_settings = self.settings(settings, 4)?;
+            snapshot.allocator_settings = self.settings(settings, SETTINGS_DEPTH)?;
         }
         if let Some(annotations) = entries.get(Key::ExternalAnnotations) {
             snapshot.external_annotations = self.list(annotations, "external_annotations", Self::annotation)?;
@@ -81,54 +130,128 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn entries_of(&self, node: Node) -> Entries {
-        let mut entries = Entries([None; Key::COUNT]);
-        for pair in self.tree.items(node).chunks_exact(2) {
-            if let Value::Text(range) = pair[0]
-                && let Some(index) = Key::of(self.tree.bytes(range))
-            {
-                entries.0[index] = Some(pair[1]);
+    fn entries_of(&self, node: Node, keys: &[Key]) -> Entries {
+        let mut entries = Entries { known: [None; Key::COUNT], has_unknown: false };
+        for (key, value) in self.tree.pairs(node) {
+            match self.known(key, keys) {
+                Some(index) => entries.known[index] = Some(value),
+                None => entries.has_unknown = true,
             }
         }
         entries
     }
 
-    fn dict(&self, value: Value, path: &'static str) -> Result<Entries> {
-        match value {
-            Value::Dict(node) => Ok(self.entries_of(node)),
-            other => Err(shape(path, "a dictionary", other)),
+    /// The position of a key among all keys, if it is one of these.
+    fn known(&self, key: Value, keys: &[Key]) -> Option<usize> {
+        let Value::Text(range) = key else { return None };
+        let name = self.tree.bytes(range);
+        keys.iter().find(|known| known.name().as_bytes() == name).map(|known| known.index())
+    }
+
+    /// The entries of a dictionary by its keys. Those with other keys are kept for its place.
+    fn dict(&mut self, value: Value, path: &'static str, keys: &[Key], place: Place) -> Result<Entries> {
+        let Value::Dict(node) = value else { return Err(shape(path, "a dictionary", value)) };
+        let entries = self.entries_of(node, keys);
+        self.keep_unknown(place, node, keys, &entries)?;
+        Ok(entries)
+    }
+
+    /// Keeps the entries of a dictionary whose keys are not known.
+    fn keep_unknown(&mut self, place: Place, node: Node, keys: &[Key], entries: &Entries) -> Result<()> {
+        if !entries.has_unknown || self.unknown.places.contains_key(&place) {
+            return Ok(());
         }
+        let tree = self.tree;
+        let mut kept = Vec::new();
+        for (key, value) in tree.pairs(node) {
+            if self.known(key, keys).is_none() {
+                let pair = (self.copy(key, 0)?, self.copy(value, 0)?);
+                self.budget.push(&mut kept, pair)?;
+            }
+        }
+        self.budget.entry::<Place, Vec<(Packed, Packed)>>()?;
+        self.unknown.places.insert(place, kept);
+        Ok(())
+    }
+
+    /// Copies a value that is not known. A list that is recalled is copied once; one that holds itself is refused.
+    fn copy(&mut self, value: Value, depth: usize) -> Result<Packed> {
+        let tree = self.tree;
+        let copied = match value {
+            Value::Text(range) => Value::Text(self.copy_text(range)?),
+            Value::Bytes(range) => Value::Bytes(self.copy_text(range)?),
+            Value::List(node) | Value::Tuple(node) | Value::Dict(node) => {
+                if let Some(known) = self.unknown_nodes.get(&node) {
+                    *known
+                } else if depth >= self.depth_max {
+                    let limit = self.depth_max as u64;
+                    return Err(Error::Limit { what: "values inside each other", limit, field: "depth_max" });
+                } else {
+                    let mut items = self.budget.list(tree.length(node))?;
+                    for item in tree.items(node) {
+                        let item = self.copy(item, depth + 1)?;
+                        items.push(item);
+                    }
+                    let mine = self.in_unknown(|unknown| unknown.node(&mut items, 0))?;
+                    self.budget.give(items.capacity() * size_of::<Packed>());
+                    let copied = match value {
+                        Value::Tuple(_) => Value::Tuple(mine),
+                        Value::Dict(_) => Value::Dict(mine),
+                        _ => Value::List(mine),
+                    };
+                    self.budget.entry::<Node, Value>()?;
+                    self.unknown_nodes.insert(node, copied);
+                    copied
+                }
+            }
+            plain => plain,
+        };
+        self.in_unknown(|unknown| unknown.pack(copied))
+    }
+
+    fn copy_text(&mut self, range: Range) -> Result<Range> {
+        if let Some(known) = self.unknown_texts.get(&range) {
+            return Ok(*known);
+        }
+        self.budget.entry::<Range, Range>()?;
+        let tree = self.tree;
+        let start = u32::try_from(self.unknown.tree.text_end());
+        let start = start.map_err(|_| shape("a key that is not known", "a text within 4 GiB", Value::Text(range)))?;
+        self.in_unknown(|unknown| unknown.extend_text(tree.bytes(range)))?;
+        let copied = Range { start, length: range.length };
+        self.unknown_texts.insert(range, copied);
+        Ok(copied)
+    }
+
+    /// Changes the values that are not known, within this reader's budget.
+    fn in_unknown<T>(&mut self, change: impl FnOnce(&mut Tree<'static>) -> Result<T>) -> Result<T> {
+        self.unknown.tree.budget = self.budget;
+        let outcome = change(&mut self.unknown.tree);
+        self.budget = self.unknown.tree.budget;
+        outcome
     }
 
     fn list<T>(
         &mut self,
         value: Value,
         path: &'static str,
-        read: impl Fn(&mut Self, Value) -> Result<T>,
+        read: impl Fn(&mut Self, Value, usize) -> Result<T>,
     ) -> Result<Vec<T>> {
         let (Value::List(node) | Value::Tuple(node)) = value else { return Err(shape(path, "a list", value)) };
         let tree = self.tree;
-        tree.items(node)
-            .iter()
-            .map(|item| {
-                self.count()?;
-                read(self, *item)
-            })
-            .collect()
+        let mut list = self.budget.list(tree.length(node))?;
+        for (at, item) in tree.items(node).enumerate() {
+            list.push(read(self, item, at)?);
+        }
+        Ok(list)
     }
 
-    fn count(&mut self) -> Result<()> {
-        self.entries += 1;
-        let limit = self.limits.entries_max;
-        let error = Error::Limit { what: "segments, blocks, trace entries and frames", limit, field: "entries_max" };
-        if self.entries <= limit { Ok(()) } else { Err(error) }
-    }
-
-    fn segment(&mut self, value: Value) -> Result<Segment> {
-        let entries = self.dict(value, "segments[]")?;
+    fn segment(&mut self, value: Value, at: usize) -> Result<Segment> {
+        let entries = self.dict(value, "segments[]", SEGMENT, Place::Segment(at))?;
         let blocks = entries.get(Key::Blocks).ok_or_else(|| missing("segments[].blocks", "a list"))?;
         let address = required(&entries, Key::Address, "segments[].address")?;
-        let mut blocks = self.list(blocks, "segments[].blocks", Self::block)?;
+        let mut blocks = self
+            .list(blocks, "segments[].blocks", |reader, block, place| reader.block(block, Place::Block(at, place)))?;
         fill_addresses(address, &mut blocks);
         let device = optional(&entries, Key::Device, "segments[].device")?.unwrap_or(0);
         Ok(Segment {
@@ -155,8 +278,8 @@ impl Reader<'_> {
         }
     }
 
-    fn block(&mut self, value: Value) -> Result<Block> {
-        let entries = self.dict(value, "segments[].blocks[]")?;
+    fn block(&mut self, value: Value, place: Place) -> Result<Block> {
+        let entries = self.dict(value, "segments[].blocks[]", BLOCK, place)?;
         let size = required(&entries, Key::Size, "segments[].blocks[].size")?;
         let states = [BlockState::ActiveAllocated, BlockState::ActivePendingFree, BlockState::Inactive];
         let name = self.bytes(entries.get(Key::State));
@@ -179,34 +302,42 @@ impl Reader<'_> {
         })
     }
 
-    fn entry(&mut self, value: Value) -> Result<TraceEntry> {
-        let entries = self.dict(value, "device_traces[][]")?;
-        let action = entries.get(Key::Action);
-        let name = self.bytes(action);
-        let action = Action::ALL
-            .into_iter()
-            .find(|known| name == Some(known.name().as_bytes()))
-            .ok_or_else(|| shape("device_traces[][].action", "the name of an action", action.unwrap_or(Value::None)))?;
+    fn entry(&mut self, value: Value, place: Place) -> Result<TraceEntry> {
+        let entries = self.dict(value, "device_traces[][]", ENTRY, place)?;
+        let action = self.action(entries.get(Key::Action))?;
+        // Nothing is known of what an action has that is not known itself.
+        let is_other = matches!(action, Action::Other(_));
+        let size = optional(&entries, Key::Size, "device_traces[][].size")?.or(is_other.then_some(0));
         Ok(TraceEntry {
             action,
             addr: optional(&entries, Key::Addr, "device_traces[][].addr")?.unwrap_or(0),
             device_free: optional(&entries, Key::DeviceFree, "device_traces[][].device_free")?.unwrap_or(0),
-            size: required(&entries, Key::Size, "device_traces[][].size")?,
+            size: size.ok_or_else(|| missing("device_traces[][].size", "a number of at least 0"))?,
             stream: signed(&entries, Key::Stream, "device_traces[][].stream")?,
             time_us: signed(&entries, Key::TimeUs, "device_traces[][].time_us")?,
-            compile_context: self.name(entries.get(Key::CompileContext)),
-            user_metadata: self.name(entries.get(Key::UserMetadata)),
+            compile_context: self.name(entries.get(Key::CompileContext))?,
+            user_metadata: self.name(entries.get(Key::UserMetadata))?,
             stack: self.stack(entries.get(Key::Frames), "device_traces[][].frames")?,
             forward_stack: self.stack(entries.get(Key::ForwardFrames), "device_traces[][].forward_frames")?,
             pool_id: self.pair(entries.get(Key::PoolId), "device_traces[][].pool_id")?,
         })
     }
 
-    fn annotation(&mut self, value: Value) -> Result<Annotation> {
-        let entries = self.dict(value, "external_annotations[]")?;
+    /// The action of a name.
+    fn action(&mut self, value: Option<Value>) -> Result<Action> {
+        let name = self.bytes(value);
+        if let Some(known) = Action::ALL.into_iter().find(|known| name == Some(known.name().as_bytes())) {
+            return Ok(known);
+        }
+        let other = || shape("device_traces[][].action", "the name of an action", value.unwrap_or(Value::None));
+        self.name(value)?.map(Action::Other).ok_or_else(other)
+    }
+
+    fn annotation(&mut self, value: Value, at: usize) -> Result<Annotation> {
+        let entries = self.dict(value, "external_annotations[]", ANNOTATION, Place::Annotation(at))?;
         Ok(Annotation {
-            name: self.name(entries.get(Key::Name)).unwrap_or_else(|| self.names.text("")),
-            stage: self.name(entries.get(Key::Stage)).unwrap_or_else(|| self.names.text("")),
+            name: self.name(entries.get(Key::Name))?.unwrap_or_else(|| self.names.text("")),
+            stage: self.name(entries.get(Key::Stage))?.unwrap_or_else(|| self.names.text("")),
             device: signed(&entries, Key::Device, "external_annotations[].device")?,
             time_us: signed(&entries, Key::TimeUs, "external_annotations[].time_us")?,
         })
@@ -223,12 +354,18 @@ impl Reader<'_> {
             return Ok(*id);
         }
         let tree = self.tree;
-        let mut frames = Vec::with_capacity(tree.items(node).len());
+        let mut frames = self.budget.list(tree.length(node))?;
         for item in tree.items(node) {
-            self.count()?;
-            frames.push(self.frame(*item, path)?);
+            frames.push(self.frame(item, path)?);
         }
+        let before = self.names.stacks().len();
+        self.budget.take(STACK_BYTES + frames.len() * size_of::<FrameId>())?;
         let id = self.names.stack(&frames);
+        self.budget.give(frames.len() * size_of::<FrameId>());
+        if self.names.stacks().len() == before {
+            self.budget.give(STACK_BYTES + frames.len() * size_of::<FrameId>());
+        }
+        self.budget.entry::<Node, StackId>()?;
         self.stacks.insert(node, id);
         Ok(id)
     }
@@ -238,16 +375,15 @@ impl Reader<'_> {
         let node = match value {
             Value::Dict(node) => node,
             Value::Text(_) => {
-                let frame =
-                    Frame { name: self.name(Some(value)).unwrap_or_default(), filename: self.names.text(""), line: 0 };
-                return Ok(self.names.frame(frame));
+                let (name, filename) = (self.name(Some(value))?.unwrap_or_default(), self.names.text(""));
+                return self.named_frame(Frame { name, filename, line: 0 });
             }
             other => return Err(shape(path, "a list of frames", other)),
         };
         if let Some(id) = self.frames.get(&node) {
             return Ok(*id);
         }
-        let entries = self.entries_of(node);
+        let entries = self.entries_of(node, FRAME);
         let empty = self.names.text("");
         let line = match entries.get(Key::Line) {
             Some(Value::Int(line)) => u64::try_from(line).unwrap_or(0),
@@ -255,23 +391,45 @@ impl Reader<'_> {
             _ => 0,
         };
         let frame = Frame {
-            name: self.name(entries.get(Key::Name)).unwrap_or(empty),
-            filename: self.name(entries.get(Key::Filename)).unwrap_or(empty),
+            name: self.name(entries.get(Key::Name))?.unwrap_or(empty),
+            filename: self.name(entries.get(Key::Filename))?.unwrap_or(empty),
             line,
         };
-        let id = self.names.frame(frame);
+        let id = self.named_frame(frame)?;
+        self.keep_unknown(Place::Frame(id.index()), node, FRAME, &entries)?;
+        self.budget.entry::<Node, FrameId>()?;
         self.frames.insert(node, id);
         Ok(id)
     }
 
-    fn name(&mut self, value: Option<Value>) -> Option<TextId> {
-        let Some(Value::Text(range)) = value else { return None };
-        if let Some(id) = self.texts.get(&range) {
-            return Some(*id);
+    fn named_frame(&mut self, frame: Frame) -> Result<FrameId> {
+        self.budget.take(FRAME_BYTES)?;
+        let before = self.names.frames().len();
+        let id = self.names.frame(frame);
+        if self.names.frames().len() == before {
+            self.budget.give(FRAME_BYTES);
         }
-        let id = self.names.text(&self.tree.text(range));
+        Ok(id)
+    }
+
+    /// The number of a text; of another value `None`.
+    fn name(&mut self, value: Option<Value>) -> Result<Option<TextId>> {
+        let Some(Value::Text(range)) = value else { return Ok(None) };
+        if let Some(id) = self.texts.get(&range) {
+            return Ok(Some(*id));
+        }
+        // Bytes that are no UTF-8 become three each; the text is there twice while it is looked up.
+        let bytes = TEXT_BYTES + 6 * range.length as usize;
+        self.budget.take(bytes)?;
+        let before = self.names.texts().len();
+        let tree = self.tree;
+        let text = tree.text(range);
+        let id = self.names.text(&text);
+        let kept = if self.names.texts().len() == before { 0 } else { TEXT_BYTES + text.len() };
+        self.budget.give(bytes.saturating_sub(kept));
+        self.budget.entry::<Range, TextId>()?;
         self.texts.insert(range, id);
-        Some(id)
+        Ok(Some(id))
     }
 
     fn bytes(&self, value: Option<Value>) -> Option<&[u8]> {
@@ -287,37 +445,59 @@ impl Reader<'_> {
             Some(Value::List(node) | Value::Tuple(node)) => node,
             Some(other) => return Err(shape(path, "two numbers", other)),
         };
-        match self.tree.items(node) {
-            [first, second] => match (unsigned(*first), unsigned(*second)) {
-                (Some(first), Some(second)) => Ok(Some((first, second))),
-                _ => Err(missing(path, "two numbers")),
-            },
+        let mut numbers = self.tree.items(node).map(unsigned);
+        match (numbers.next(), numbers.next(), numbers.next()) {
+            (Some(Some(first)), Some(Some(second)), None) => Ok(Some((first, second))),
             _ => Err(missing(path, "two numbers")),
         }
     }
 
-    /// Settings are kept whatever they are called; what is neither value nor dictionary is passed over.
+    /// Settings are kept whatever they are called; what is neither value nor dictionary is kept as it is.
     fn settings(&mut self, value: Value, depth: usize) -> Result<Vec<(String, Setting)>> {
         let Value::Dict(node) = value else { return Err(shape("allocator_settings", "a dictionary", value)) };
         let tree = self.tree;
         let mut settings = Vec::new();
-        for pair in tree.items(node).chunks_exact(2) {
-            self.count()?;
-            let Value::Text(name) = pair[0] else { continue };
-            let setting = match pair[1] {
+        for (key, value) in tree.pairs(node) {
+            let Value::Text(name) = key else { continue };
+            let setting = match value {
                 Value::None => Setting::None,
                 Value::Bool(value) => Setting::Bool(value),
                 Value::Int(value) => Setting::Int(value),
                 Value::Float(value) => Setting::Float(value),
-                Value::Text(range) => Setting::Text(tree.text(range).into_owned()),
+                Value::Text(range) => {
+                    self.budget.take(3 * range.length as usize)?;
+                    Setting::Text(tree.text(range).into_owned())
+                }
                 inner @ Value::Dict(_) if depth > 0 => Setting::Map(self.settings(inner, depth - 1)?),
-                _ => continue,
+                _ => {
+                    if depth == SETTINGS_DEPTH {
+                        self.keep_setting(key, value)?;
+                    }
+                    continue;
+                }
             };
-            settings.push((tree.text(name).into_owned(), setting));
+            self.budget.take(3 * name.length as usize)?;
+            self.budget.push(&mut settings, (tree.text(name).into_owned(), setting))?;
         }
         Ok(settings)
     }
+
+    /// Keeps a setting whose value is a list or another value that settings do not have.
+    fn keep_setting(&mut self, key: Value, value: Value) -> Result<()> {
+        let pair = (self.copy(key, 0)?, self.copy(value, 0)?);
+        let kept = self.unknown.places.entry(Place::Settings).or_default();
+        self.budget.push(kept, pair)
+    }
 }
+
+/// Depth of dictionaries inside the settings.
+const SETTINGS_DEPTH: usize = 4;
+
+/// Bytes that a new text, frame or stack takes beside its content: the head of its memory, its place in a list that may
+/// have as many places again, and its entry in a hash table.
+const TEXT_BYTES: usize = 16 + 2 * 16 + 3 * (24 + 1);
+const FRAME_BYTES: usize = 2 * size_of::<Frame>() + 3 * (size_of::<(Frame, FrameId)>() + 1);
+const STACK_BYTES: usize = 16 + 2 * 16 + 3 * (24 + 1);
 
 /// Addresses that the file leaves out. No file with addresses has a block at 0.
 fn fill_addresses(segment: u64, blocks: &mut [Block]) {

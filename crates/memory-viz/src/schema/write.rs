@@ -3,10 +3,12 @@
 use std::io;
 
 use super::Key;
+use crate::model::unknown::{Place, Unknown};
 use crate::model::{
-    Annotation, Block, BlockState, Frame, FrameId, Names, Segment, SegmentKind, Setting, Snapshot, StackId, TextId,
-    TraceEntry,
+    Action, Annotation, Block, BlockState, Frame, FrameId, Names, Segment, SegmentKind, Setting, Snapshot, StackId,
+    TextId, TraceEntry,
 };
+use crate::tree::{Tree, Value};
 
 /// What takes the values, in order: a writer of one format.
 ///
@@ -39,32 +41,110 @@ pub(crate) trait Sink {
     fn recall_stack(&mut self, id: StackId) -> io::Result<bool>;
     /// Remembers the list that is about to be filled as that stack.
     fn begin_stack(&mut self, id: StackId) -> io::Result<()>;
+    /// A key that is no text.
+    fn number_key(&mut self, key: i64) -> io::Result<()>;
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn begin_tuple(&mut self) -> io::Result<()>;
+    fn end_tuple(&mut self) -> io::Result<()>;
+    /// Whether the list or dictionary that is not known was written before and has now been referred to.
+    fn recall_node(&mut self, node: usize) -> io::Result<bool>;
+    /// Remembers the list or dictionary that was begun or written last.
+    fn keep_node(&mut self, node: usize) -> io::Result<()>;
 }
 
 /// Hands a snapshot to a writer.
 pub(crate) fn emit(snapshot: &Snapshot, sink: &mut impl Sink) -> io::Result<()> {
-    let names = &snapshot.names;
+    let all = All { names: &snapshot.names, unknown: &snapshot.unknown };
     sink.begin_dict()?;
     sink.key(Key::Segments)?;
-    list(sink, &snapshot.segments, |sink, segment| self::segment(sink, names, segment))?;
+    list(sink, &snapshot.segments, |sink, segment, at| self::segment(sink, all, segment, at))?;
     sink.key(Key::DeviceTraces)?;
-    list(sink, &snapshot.device_traces, |sink, entries| {
-        list(sink, entries, |sink, entry| self::entry(sink, names, entry))
+    list(sink, &snapshot.device_traces, |sink, entries, device| {
+        list(sink, entries, |sink, entry, at| self::entry(sink, all, entry, Place::Entry(device, at)))
     })?;
     sink.key(Key::AllocatorSettings)?;
+    sink.begin_dict()?;
     settings(sink, &snapshot.allocator_settings)?;
+    others(sink, all, Place::Settings)?;
+    sink.end_dict()?;
     sink.key(Key::ExternalAnnotations)?;
-    list(sink, &snapshot.external_annotations, |sink, annotation| self::annotation(sink, names, annotation))?;
+    list(sink, &snapshot.external_annotations, |sink, annotation, at| self::annotation(sink, all, annotation, at))?;
+    others(sink, all, Place::Snapshot)?;
     sink.end_dict()
 }
 
-fn list<T, S: Sink>(sink: &mut S, items: &[T], write: impl Fn(&mut S, &T) -> io::Result<()>) -> io::Result<()> {
+/// Parts of the snapshot that its lists refer to.
+#[derive(Clone, Copy)]
+struct All<'snapshot> {
+    names: &'snapshot Names,
+    unknown: &'snapshot Unknown,
+}
+
+fn list<T, S: Sink>(sink: &mut S, items: &[T], write: impl Fn(&mut S, &T, usize) -> io::Result<()>) -> io::Result<()> {
     sink.begin_list()?;
-    for item in items {
+    for (at, item) in items.iter().enumerate() {
         sink.item()?;
-        write(sink, item)?;
+        write(sink, item, at)?;
     }
     sink.end_list()
+}
+
+/// The entries of a dictionary whose keys are not known.
+fn others(sink: &mut impl Sink, all: All<'_>, place: Place) -> io::Result<()> {
+    let tree = &all.unknown.tree;
+    for (key, value) in all.unknown.places.get(&place).into_iter().flatten() {
+        other_entry(sink, tree, tree.value(*key), tree.value(*value))?;
+    }
+    Ok(())
+}
+
+fn other_entry(sink: &mut impl Sink, tree: &Tree<'_>, key: Value, value: Value) -> io::Result<()> {
+    match key {
+        Value::Text(range) => sink.named(&tree.text(range))?,
+        Value::Int(number) => sink.number_key(number)?,
+        other => sink.named(other.kind())?,
+    }
+    other(sink, tree, value)
+}
+
+/// A value that is not known. The reader has bounded its depth.
+fn other(sink: &mut impl Sink, tree: &Tree<'_>, value: Value) -> io::Result<()> {
+    match value {
+        Value::None => sink.none(),
+        Value::Bool(value) => sink.truth(value),
+        Value::Int(value) => sink.signed(value),
+        Value::Large(value) => sink.unsigned(value),
+        Value::Float(value) => sink.float(value),
+        Value::Text(range) => sink.text(&tree.text(range)),
+        Value::Bytes(range) => sink.bytes(tree.bytes(range)),
+        Value::List(node) | Value::Tuple(node) | Value::Dict(node) if sink.recall_node(node.index())? => Ok(()),
+        Value::List(node) => {
+            sink.begin_list()?;
+            sink.keep_node(node.index())?;
+            for item in tree.items(node) {
+                sink.item()?;
+                other(sink, tree, item)?;
+            }
+            sink.end_list()
+        }
+        Value::Tuple(node) => {
+            sink.begin_tuple()?;
+            for item in tree.items(node) {
+                sink.item()?;
+                other(sink, tree, item)?;
+            }
+            sink.end_tuple()?;
+            sink.keep_node(node.index())
+        }
+        Value::Dict(node) => {
+            sink.begin_dict()?;
+            sink.keep_node(node.index())?;
+            for (key, value) in tree.pairs(node) {
+                other_entry(sink, tree, key, value)?;
+            }
+            sink.end_dict()
+        }
+    }
 }
 
 fn number(sink: &mut impl Sink, key: Key, value: u64) -> io::Result<()> {
@@ -72,7 +152,7 @@ fn number(sink: &mut impl Sink, key: Key, value: u64) -> io::Result<()> {
     sink.unsigned(value)
 }
 
-fn segment(sink: &mut impl Sink, names: &Names, segment: &Segment) -> io::Result<()> {
+fn segment(sink: &mut impl Sink, all: All<'_>, segment: &Segment, at: usize) -> io::Result<()> {
     sink.begin_dict()?;
     number(sink, Key::Device, u64::from(segment.device))?;
     number(sink, Key::Address, segment.address)?;
@@ -92,13 +172,14 @@ fn segment(sink: &mut impl Sink, names: &Names, segment: &Segment) -> io::Result
     sink.key(Key::IsExpandable)?;
     sink.truth(segment.is_expandable)?;
     sink.key(Key::Frames)?;
-    stack(sink, names, segment.stack)?;
+    stack(sink, all, segment.stack)?;
     sink.key(Key::Blocks)?;
-    list(sink, &segment.blocks, |sink, block| self::block(sink, names, block))?;
+    list(sink, &segment.blocks, |sink, block, place| self::block(sink, all, block, Place::Block(at, place)))?;
+    others(sink, all, Place::Segment(at))?;
     sink.end_dict()
 }
 
-fn block(sink: &mut impl Sink, names: &Names, block: &Block) -> io::Result<()> {
+fn block(sink: &mut impl Sink, all: All<'_>, block: &Block, place: Place) -> io::Result<()> {
     sink.begin_dict()?;
     number(sink, Key::Address, block.address)?;
     number(sink, Key::Size, block.size)?;
@@ -106,8 +187,9 @@ fn block(sink: &mut impl Sink, names: &Names, block: &Block) -> io::Result<()> {
     sink.key(Key::State)?;
     sink.word(state_name(block.state))?;
     sink.key(Key::Frames)?;
-    stack(sink, names, block.stack)?;
-    forward(sink, names, block.forward_stack)?;
+    stack(sink, all, block.stack)?;
+    forward(sink, all, block.forward_stack)?;
+    others(sink, all, place)?;
     sink.end_dict()
 }
 
@@ -120,11 +202,15 @@ pub(super) fn state_name(state: BlockState) -> &'static str {
     }
 }
 
-fn entry(sink: &mut impl Sink, names: &Names, entry: &TraceEntry) -> io::Result<()> {
+fn entry(sink: &mut impl Sink, all: All<'_>, entry: &TraceEntry, place: Place) -> io::Result<()> {
+    let names = all.names;
     sink.begin_dict()?;
     sink.key(Key::Action)?;
-    sink.word(entry.action.name())?;
-    if entry.action == crate::model::Action::OutOfMemory {
+    match entry.action {
+        Action::Other(name) => sink.name(name, names.text_of(name))?,
+        known => sink.word(known.name())?,
+    }
+    if entry.action == Action::OutOfMemory {
         number(sink, Key::DeviceFree, entry.device_free)?;
     } else {
         number(sink, Key::Addr, entry.addr)?;
@@ -145,24 +231,26 @@ fn entry(sink: &mut impl Sink, names: &Names, entry: &TraceEntry) -> io::Result<
         sink.pair(first, second)?;
     }
     sink.key(Key::Frames)?;
-    stack(sink, names, entry.stack)?;
-    forward(sink, names, entry.forward_stack)?;
+    stack(sink, all, entry.stack)?;
+    forward(sink, all, entry.forward_stack)?;
+    others(sink, all, place)?;
     sink.end_dict()
 }
 
-fn stack(sink: &mut impl Sink, names: &Names, id: StackId) -> io::Result<()> {
+fn stack(sink: &mut impl Sink, all: All<'_>, id: StackId) -> io::Result<()> {
     if sink.recall_stack(id)? {
         return Ok(());
     }
     sink.begin_stack(id)?;
-    for frame in names.frames_of(id) {
+    for frame in all.names.frames_of(id) {
         sink.item()?;
-        self::frame(sink, names, *frame)?;
+        self::frame(sink, all, *frame)?;
     }
     sink.end_list()
 }
 
-fn frame(sink: &mut impl Sink, names: &Names, id: FrameId) -> io::Result<()> {
+fn frame(sink: &mut impl Sink, all: All<'_>, id: FrameId) -> io::Result<()> {
+    let names = all.names;
     if sink.recall_frame(id)? {
         return Ok(());
     }
@@ -173,11 +261,13 @@ fn frame(sink: &mut impl Sink, names: &Names, id: FrameId) -> io::Result<()> {
     sink.key(Key::Filename)?;
     sink.name(frame.filename, names.text_of(frame.filename))?;
     number(sink, Key::Line, frame.line)?;
+    others(sink, all, Place::Frame(id.index()))?;
     sink.end_dict()
 }
 
 /// Forward frames are ready texts where nothing but the name is known, as PyTorch writes them, and frames elsewhere.
-fn forward(sink: &mut impl Sink, names: &Names, id: StackId) -> io::Result<()> {
+fn forward(sink: &mut impl Sink, all: All<'_>, id: StackId) -> io::Result<()> {
+    let names = all.names;
     if id == StackId::EMPTY {
         return Ok(());
     }
@@ -189,14 +279,13 @@ fn forward(sink: &mut impl Sink, names: &Names, id: StackId) -> io::Result<()> {
         if names.text_of(filename).is_empty() && line == 0 {
             sink.name(name, names.text_of(name))?;
         } else {
-            self::frame(sink, names, *frame)?;
+            self::frame(sink, all, *frame)?;
         }
     }
     sink.end_list()
 }
 
 fn settings(sink: &mut impl Sink, entries: &[(String, Setting)]) -> io::Result<()> {
-    sink.begin_dict()?;
     for (name, setting) in entries {
         sink.named(name)?;
         match setting {
@@ -205,13 +294,18 @@ fn settings(sink: &mut impl Sink, entries: &[(String, Setting)]) -> io::Result<(
             Setting::Int(value) => sink.signed(*value)?,
             Setting::Float(value) => sink.float(*value)?,
             Setting::Text(text) => sink.text(text)?,
-            Setting::Map(entries) => settings(sink, entries)?,
+            Setting::Map(entries) => {
+                sink.begin_dict()?;
+                settings(sink, entries)?;
+                sink.end_dict()?;
+            }
         }
     }
-    sink.end_dict()
+    Ok(())
 }
 
-fn annotation(sink: &mut impl Sink, names: &Names, annotation: &Annotation) -> io::Result<()> {
+fn annotation(sink: &mut impl Sink, all: All<'_>, annotation: &Annotation, at: usize) -> io::Result<()> {
+    let names = all.names;
     sink.begin_dict()?;
     sink.key(Key::Name)?;
     sink.name(annotation.name, names.text_of(annotation.name))?;
@@ -221,5 +315,6 @@ fn annotation(sink: &mut impl Sink, names: &Names, annotation: &Annotation) -> i
     sink.signed(annotation.device)?;
     sink.key(Key::TimeUs)?;
     sink.signed(annotation.time_us)?;
+    others(sink, all, Place::Annotation(at))?;
     sink.end_dict()
 }

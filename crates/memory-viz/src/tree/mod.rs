@@ -1,13 +1,15 @@
-//! What a file says, before anybody asks whether it is a snapshot: values, with lists and dictionaries by number.
+//! Values of a file before they are taken as a snapshot, with lists and dictionaries by number.
 //!
-//! Values are small and are copied; a list that is recalled ten times is ten numbers. A container may hold itself, so
-//! whoever walks a tree bounds the depth. Invariant: every number of a container and every range of text in a value
-//! lies within the tree.
+//! A value takes eight bytes; a list that is recalled ten times is ten numbers. A container may hold itself, so a walk
+//! over a tree bounds its depth.
+//!
+//! Invariants: every number of a container and every range of text in a value lies within the tree; all memory of a
+//! tree is counted in its budget before it is allocated.
 
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
-use crate::limits::Limits;
+use crate::limits::{Budget, Limits};
 
 /// A value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,7 +22,7 @@ pub(crate) enum Value {
     Float(f64),
     Text(Range),
     /// A byte string, which no snapshot needs.
-    Bytes,
+    Bytes(Range),
     List(Node),
     Tuple(Node),
     Dict(Node),
@@ -34,66 +36,197 @@ pub(crate) struct Range {
 }
 
 /// The number of a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Node(u32);
 
+impl Node {
+    /// The position among the containers.
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A value in eight bytes: four bits say which kind it is, the others are the value or its place among the wide ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Packed(u64);
+
+/// Kinds of packed values.
+mod kind {
+    pub(super) const NONE: u64 = 0;
+    pub(super) const FALSE: u64 = 1;
+    pub(super) const TRUE: u64 = 2;
+    pub(super) const INT: u64 = 3;
+    pub(super) const WIDE_INT: u64 = 4;
+    pub(super) const LARGE: u64 = 5;
+    pub(super) const FLOAT: u64 = 6;
+    pub(super) const TEXT: u64 = 7;
+    pub(super) const LONG_TEXT: u64 = 8;
+    pub(super) const BYTES: u64 = 9;
+    pub(super) const LIST: u64 = 10;
+    pub(super) const TUPLE: u64 = 11;
+    pub(super) const DICT: u64 = 12;
+}
+
+/// Bits of a packed value that say which kind it is.
+const KIND_BITS: u32 = 4;
+
+/// The longest text whose length is packed with its place.
+const SHORT_TEXT: u32 = (1 << 28) - 1;
+
 /// All values of a file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Tree<'file> {
     text: Cow<'file, [u8]>,
+    /// Texts that do not stand in the file as they are. Their ranges begin behind the file.
+    more_text: Vec<u8>,
     /// The items of lists and tuples; of dictionaries each key followed by its value.
-    nodes: Vec<Vec<Value>>,
-    /// What the file is as a whole.
+    nodes: Vec<Vec<Packed>>,
+    /// Numbers and ranges that do not fit into a packed value.
+    wide: Vec<u64>,
+    /// The value of the file as a whole.
     pub(crate) root: Value,
-    values: u64,
-    values_max: u64,
+    /// Memory of this tree, and of its reader.
+    pub(crate) budget: Budget,
+}
+
+impl PartialEq for Tree<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.text, &self.more_text, &self.nodes, &self.wide)
+            == (&other.text, &other.more_text, &other.nodes, &other.wide)
+    }
+}
+
+impl Tree<'static> {
+    /// A tree of values that outlive their file, without text.
+    pub(crate) fn owned(budget: Budget) -> Self {
+        let text = Cow::Borrowed(&[][..]);
+        Self { text, more_text: Vec::new(), nodes: Vec::new(), wide: Vec::new(), root: Value::None, budget }
+    }
 }
 
 impl<'file> Tree<'file> {
     /// A tree without values over a text; ranges are offsets in it.
-    pub(crate) fn new(text: Cow<'file, [u8]>, limits: &Limits) -> Self {
-        Self { text, nodes: Vec::new(), root: Value::None, values: 0, values_max: limits.values_max }
+    pub(crate) fn new(text: &'file [u8], limits: &Limits) -> Self {
+        Self { text: Cow::Borrowed(text), ..Tree::owned(limits.budget(text.len())) }
     }
 
-    /// Counts a value.
-    pub(crate) fn count(&mut self) -> Result<()> {
-        self.values += 1;
-        if self.values <= self.values_max {
-            return Ok(());
+    /// Packs a value of this tree.
+    pub(crate) fn pack(&mut self, value: Value) -> Result<Packed> {
+        let packed = |kind: u64, bits: u64| Packed(bits << KIND_BITS | kind);
+        Ok(match value {
+            Value::None => packed(kind::NONE, 0),
+            Value::Bool(false) => packed(kind::FALSE, 0),
+            Value::Bool(true) => packed(kind::TRUE, 0),
+            Value::Int(number) if number << KIND_BITS >> KIND_BITS == number => {
+                packed(kind::INT, number.cast_unsigned())
+            }
+            Value::Int(number) => packed(kind::WIDE_INT, self.widen(number.cast_unsigned())?),
+            Value::Large(number) => packed(kind::LARGE, self.widen(number)?),
+            Value::Float(number) => packed(kind::FLOAT, self.widen(number.to_bits())?),
+            Value::Text(Range { start, length }) if length <= SHORT_TEXT => {
+                packed(kind::TEXT, u64::from(start) << 28 | u64::from(length))
+            }
+            Value::Text(range) => packed(kind::LONG_TEXT, self.widen_range(range)?),
+            Value::Bytes(range) => packed(kind::BYTES, self.widen_range(range)?),
+            Value::List(node) => packed(kind::LIST, u64::from(node.0)),
+            Value::Tuple(node) => packed(kind::TUPLE, u64::from(node.0)),
+            Value::Dict(node) => packed(kind::DICT, u64::from(node.0)),
+        })
+    }
+
+    /// Returns a value that was packed.
+    pub(crate) fn value(&self, Packed(all): Packed) -> Value {
+        let bits = all >> KIND_BITS;
+        let wide = || usize::try_from(bits).ok().and_then(|place| self.wide.get(place)).copied().unwrap_or_default();
+        let range = |range: u64| Range { start: upper(range), length: lower(range) };
+        match all & ((1 << KIND_BITS) - 1) {
+            kind::FALSE => Value::Bool(false),
+            kind::TRUE => Value::Bool(true),
+            kind::INT => Value::Int(all.cast_signed() >> KIND_BITS),
+            kind::WIDE_INT => Value::Int(wide().cast_signed()),
+            kind::LARGE => Value::Large(wide()),
+            kind::FLOAT => Value::Float(f64::from_bits(wide())),
+            kind::TEXT => Value::Text(Range { start: lower(bits >> 28), length: lower(bits) & SHORT_TEXT }),
+            kind::LONG_TEXT => Value::Text(range(wide())),
+            kind::BYTES => Value::Bytes(range(wide())),
+            kind::LIST => Value::List(Node(lower(bits))),
+            kind::TUPLE => Value::Tuple(Node(lower(bits))),
+            kind::DICT => Value::Dict(Node(lower(bits))),
+            _ => Value::None,
         }
-        Err(Error::Limit { what: "values", limit: self.values_max, field: "values_max" })
     }
 
-    /// A new container with these items.
-    pub(crate) fn node(&mut self, items: Vec<Value>) -> Result<Node> {
+    fn widen(&mut self, bits: u64) -> Result<u64> {
+        self.budget.push(&mut self.wide, bits)?;
+        Ok(self.wide.len() as u64 - 1)
+    }
+
+    fn widen_range(&mut self, range: Range) -> Result<u64> {
+        self.widen(u64::from(range.start) << 32 | u64::from(range.length))
+    }
+
+    /// Makes a container of the values at the end of a stack, which are taken from it.
+    pub(crate) fn node(&mut self, stack: &mut Vec<Packed>, first: usize) -> Result<Node> {
         let number = u32::try_from(self.nodes.len()).map_err(|_| Error::Limit {
-            what: "containers",
+            what: "lists and dictionaries",
             limit: u64::from(u32::MAX),
-            field: "values_max",
+            field: "bytes_max",
         })?;
-        self.nodes.push(items);
+        let mut items = self.budget.list(stack.len() - first)?;
+        items.extend(stack.drain(first..));
+        self.budget.push(&mut self.nodes, items)?;
         Ok(Node(number))
     }
 
+    /// Adds the values at the end of a stack to a container, which are taken from it.
+    pub(crate) fn extend(&mut self, node: Node, stack: &mut Vec<Packed>, first: usize) -> Result<()> {
+        let Some(items) = self.nodes.get_mut(node.index()) else { return Ok(()) };
+        self.budget.reserve(items, stack.len() - first)?;
+        items.extend(stack.drain(first..));
+        Ok(())
+    }
+
+    /// The number of items of a container.
+    pub(crate) fn length(&self, node: Node) -> usize {
+        self.nodes.get(node.index()).map_or(0, Vec::len)
+    }
+
     /// The items of a container.
-    pub(crate) fn items(&self, node: Node) -> &[Value] {
-        self.nodes.get(node.0 as usize).map_or(&[], Vec::as_slice)
+    pub(crate) fn items(&self, node: Node) -> impl ExactSizeIterator<Item = Value> {
+        self.nodes.get(node.index()).map_or(&[][..], Vec::as_slice).iter().map(|item| self.value(*item))
     }
 
-    /// The items of a container, to add to.
-    pub(crate) fn items_mut(&mut self, node: Node) -> Option<&mut Vec<Value>> {
-        self.nodes.get_mut(node.0 as usize)
+    /// The entries of a dictionary.
+    pub(crate) fn pairs(&self, node: Node) -> impl Iterator<Item = (Value, Value)> {
+        let items = self.nodes.get(node.index()).map_or(&[][..], Vec::as_slice);
+        items.as_chunks().0.iter().map(|[key, value]| (self.value(*key), self.value(*value)))
     }
 
-    /// Puts texts behind the file; their ranges go on where the file ends.
-    pub(crate) fn extend_text(&mut self, more: &[u8]) {
-        self.text.to_mut().extend_from_slice(more);
+    /// Adds a byte to the texts that do not stand in the file.
+    pub(crate) fn push_text(&mut self, byte: u8) -> Result<()> {
+        self.budget.push(&mut self.more_text, byte)
+    }
+
+    /// Adds bytes to the texts that do not stand in the file.
+    pub(crate) fn extend_text(&mut self, bytes: &[u8]) -> Result<()> {
+        self.budget.reserve(&mut self.more_text, bytes.len())?;
+        self.more_text.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Returns the offset of the text that is added next.
+    pub(crate) fn text_end(&self) -> usize {
+        self.text.len() + self.more_text.len()
     }
 
     /// The bytes of a text.
     pub(crate) fn bytes(&self, range: Range) -> &[u8] {
-        let start = range.start as usize;
-        self.text.get(start..start + range.length as usize).unwrap_or_default()
+        let (start, length) = (range.start as usize, range.length as usize);
+        let (text, start) = match start.checked_sub(self.text.len()) {
+            Some(behind) => (self.more_text.as_slice(), behind),
+            None => (&*self.text, start),
+        };
+        text.get(start..start + length).unwrap_or_default()
     }
 
     /// A text; bytes that are no UTF-8, as Python writes for file names, are replaced.
@@ -102,8 +235,18 @@ impl<'file> Tree<'file> {
     }
 }
 
+/// The lower half of a number.
+fn lower(bits: u64) -> u32 {
+    u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+/// The upper half of a number.
+fn upper(bits: u64) -> u32 {
+    lower(bits >> 32)
+}
+
 impl Value {
-    /// What kind of value it is, for messages.
+    /// The kind of the value, for messages.
     pub(crate) fn kind(self) -> &'static str {
         match self {
             Self::None => "nothing",
@@ -112,10 +255,40 @@ impl Value {
             Self::Int(_) | Self::Large(_) => "a whole number",
             Self::Float(_) => "a fraction",
             Self::Text(_) => "a text",
-            Self::Bytes => "bytes",
+            Self::Bytes(_) => "bytes",
             Self::List(_) => "a list",
             Self::Tuple(_) => "a tuple",
             Self::Dict(_) => "a dictionary",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Node, Range, Tree, Value};
+    use crate::limits::Limits;
+
+    proptest! {
+        #[test]
+        fn values_are_unpacked_as_they_were_packed(
+            number in any::<i64>(), shift in 0..64_u32, float in any::<f64>(), start in any::<u32>(), length in any::<u32>(),
+        ) {
+            let mut tree = Tree::new(b"", &Limits::default());
+            let (range, node) = (Range { start, length: length >> (shift / 2) }, Node(start));
+            let values = [
+                Value::None, Value::Bool(true), Value::Bool(false), Value::Int(number >> shift), Value::Float(float),
+                Value::Large(number.cast_unsigned() >> shift), Value::Text(range), Value::Bytes(range),
+                Value::List(node), Value::Tuple(node), Value::Dict(node),
+            ];
+            for value in values {
+                let packed = tree.pack(value)?;
+                match (tree.value(packed), value) {
+                    (Value::Float(one), Value::Float(other)) => prop_assert_eq!(one.to_bits(), other.to_bits()),
+                    (one, other) => prop_assert_eq!(one, other),
+                }
+            }
         }
     }
 }

@@ -1,0 +1,103 @@
+//! Parts of a file that this version does not know, kept so that writing the snapshot again loses nothing.
+//!
+//! Invariant: values are kept as the file has them, a list that is recalled ten times once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::limits::Limits;
+use crate::tree::{Packed, Tree, Value};
+
+/// Dictionary of a snapshot that has keys which are not known, by positions in the snapshot's lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    Snapshot,
+    Settings,
+    Segment(usize),
+    Block(usize, usize),
+    Entry(usize, usize),
+    Annotation(usize),
+    Frame(usize),
+}
+
+impl Place {
+    /// The dictionary's name for people.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Snapshot => "snapshot",
+            Self::Settings => "allocator settings",
+            Self::Segment(_) => "segments",
+            Self::Block(..) => "blocks",
+            Self::Entry(..) => "history",
+            Self::Annotation(_) => "annotations",
+            Self::Frame(_) => "frames",
+        }
+    }
+}
+
+/// Keys of a file that are not known, with their values. They belong to entries of the snapshot by position: a program
+/// that changes the lists of a snapshot [clears](Self::clear) them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unknown {
+    pub(crate) tree: Tree<'static>,
+    pub(crate) places: BTreeMap<Place, Vec<(Packed, Packed)>>,
+}
+
+impl Default for Unknown {
+    fn default() -> Self {
+        Self { tree: Tree::owned(Limits::default().budget(0)), places: BTreeMap::new() }
+    }
+}
+
+impl Unknown {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Returns a line for each key: where it stands, its name, and its length or how often it occurs.
+    ///
+    /// ```
+    /// let text = br#"{"segments": [], "host_segments": [{}, {}], "host_traces": []}"#;
+    /// let snapshot = memory_viz::file::parse(text)?;
+    /// let lines = ["`host_segments` of the snapshot: 2 items", "`host_traces` of the snapshot: 0 items"];
+    /// assert_eq!(snapshot.unknown.lines(), lines);
+    /// # Ok::<(), memory_viz::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut counts: BTreeMap<(&'static str, String), usize> = BTreeMap::new();
+        let mut lines = BTreeSet::new();
+        for (place, pairs) in &self.places {
+            for (key, value) in pairs {
+                let name = self.name(*key);
+                match self.tree.value(*value) {
+                    Value::List(node) | Value::Tuple(node) if *place == Place::Snapshot => {
+                        lines.insert(format!("`{name}` of the snapshot: {} items", self.tree.length(node)));
+                    }
+                    _ => *counts.entry((place.name(), name)).or_default() += 1,
+                }
+            }
+        }
+        let counted = counts.into_iter().map(|((place, name), count)| match count {
+            1 => format!("`{name}` of the {place}"),
+            count => format!("`{name}` of the {place}: {count} times"),
+        });
+        lines.into_iter().chain(counted).collect()
+    }
+
+    /// A key as text.
+    pub(crate) fn name(&self, key: Packed) -> String {
+        match self.tree.value(key) {
+            Value::Text(range) => self.tree.text(range).into_owned(),
+            Value::Int(number) => number.to_string(),
+            Value::Large(number) => number.to_string(),
+            other => other.kind().to_owned(),
+        }
+    }
+}
