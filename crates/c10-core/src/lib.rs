@@ -116,8 +116,8 @@ pub use base::error::{
     GraphError, GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, GreenContextError,
     HeldMemory, HostOutOfMemoryError, IpcError, LaunchError, LaunchErrorKind, LaunchRecord, MemoryError, MemoryHolder,
     ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PluginLoadError, PoolError,
-    ProcessMemory, RefusedFraction, Result, RuntimeCause, SanitizedAccess, StartError, StreamError, SyncDebugError, SystemError,
-    TelemetryError, Unavailable, UnsynchronizedAccessError, check_error, cudaStatus,
+    ProcessMemory, RefusedFraction, Result, RuntimeCause, SanitizedAccess, StartError, StreamError, SyncDebugError,
+    SystemError, TelemetryError, Unavailable, UnsynchronizedAccessError, check_error, cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::host_memory;

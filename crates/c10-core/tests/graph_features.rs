@@ -496,7 +496,7 @@ fn what_cannot_be_captured_runs_eagerly() {
     // An error that was passed over shows at the end.
     let outcome = graph.capture_or_run(&stream, None, GLOBAL, || {
         let _ = stream.query();
-        Ok(())
+        Ok::<_, Error>(())
     });
     assert!(matches!(outcome, Ok(CaptureOutcome::RanEagerly { error, .. }) if error.error_code() == Some(901)));
     // So does one that the body tells in its own words.

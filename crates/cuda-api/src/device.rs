@@ -116,10 +116,7 @@ pub fn device_of(obj: &impl DeviceOf) -> Result<DeviceGuard> {
 ///
 /// # Errors
 /// As for [`device()`], else what `body` returned.
-pub fn with_device<T>(
-    device: impl DeviceArg,
-    body: impl FnOnce() -> aten_cuda::Result<T>,
-) -> aten_cuda::Result<T> {
+pub fn with_device<T>(device: impl DeviceArg, body: impl FnOnce() -> aten_cuda::Result<T>) -> aten_cuda::Result<T> {
     let _current = self::device(device)?;
     body()
 }

@@ -85,10 +85,7 @@ pub fn sleep(cycles: i64) -> Result<()> {
 ///
 /// # Errors
 /// As for [`stream()`], else what `body` returned.
-pub fn with_stream<T>(
-    stream: impl StreamArg,
-    body: impl FnOnce() -> aten_cuda::Result<T>,
-) -> aten_cuda::Result<T> {
+pub fn with_stream<T>(stream: impl StreamArg, body: impl FnOnce() -> aten_cuda::Result<T>) -> aten_cuda::Result<T> {
     let _current = self::stream(stream)?;
     body()
 }

@@ -2,18 +2,20 @@
 //! into it by `?`, and nothing of an error is lost on the way.
 #![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 
-mod common;
-
 use std::error::Error as _;
 use std::sync::Arc;
 
-use common::rig;
 use cuda_api::torch::{self, Tensor};
 use cuda_api::{
     CUDAGraph, CaptureOutcome, DeviceBuffer, GraphOptions, MemPool, MemPoolOptions, Stream, capture_or_run,
     current_device, current_stream, device_of, record_graph, synchronize, with_device, with_graph, with_mem_pool,
     with_stream,
 };
+
+/// A machine with two devices.
+fn rig() -> testkit::SimulatedRuntime {
+    testkit::SimulatedRuntime::new(testkit::Config::default().seed(2).devices(2))
+}
 
 fn ones() -> torch::Result<Tensor> {
     torch::ones(&[4], torch::float32, "cuda")
@@ -32,6 +34,7 @@ fn every_body_takes_operations_and_calls_of_the_runtime() -> torch::Result<()> {
         DeviceBuffer::new(64, None)?.fill(.., 1, None)?;
         torch::add(&ones()?, &ones()?)
     })?;
+    side.synchronize()?;
     assert_eq!((sum.to_vec::<f32>()?, current_stream(None)?.is_default()), (vec![2.0; 4], true));
     let there = with_device(1, || {
         assert_eq!(current_device()?, 1);

@@ -105,7 +105,8 @@ fn timed(stream: &Stream, work: impl FnOnce() -> Result<(), Failure>) -> Result<
 
 fn main() -> Result<(), Failure> {
     let (copies, kernels) = (Stream::new(None, 0)?, Stream::new(None, 0)?);
-    let parts = cuda_api::with_stream(&copies, || Ok((0..).take(PARTS).map(Part::new).collect::<Result<Vec<_>, _>>()?))?;
+    let parts =
+        cuda_api::with_stream(&copies, || Ok((0..).take(PARTS).map(Part::new).collect::<Result<Vec<_>, _>>()?))?;
     let kernel = Axpy::new(copies.device_index())?;
     cuda_api::synchronize(None)?;
 

@@ -58,11 +58,11 @@ pub use crate::compiler::{compile, compile_with};
 /// Files of tensors, as Python's `safetensors.torch` reads and writes them.
 #[cfg(feature = "safetensors")]
 pub use crate::gds::safetensors;
-pub use aten_cuda::{ExternalError, OperationError};
 pub use aten_cuda::{
     Complex32, Complex64, DType, Destination, Device, Dim, Element, Error, Generator, Operand, Result, Scalar, Storage,
     Tensor, TensorError, ToDevice, bf16, f16, promote_types, result_type,
 };
+pub use aten_cuda::{ExternalError, OperationError};
 
 /// `torch.utils`.
 pub mod utils {

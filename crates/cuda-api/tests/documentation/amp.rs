@@ -1,4 +1,5 @@
 //! `torch.amp` and `torch.cuda.amp`: autocast and scaled gradients.
+#![expect(deprecated, reason = "torch's older names are shown, too")]
 
 use cuda_api::amp::{self, GradScaler, GradScalerOptions};
 use cuda_api::torch;
@@ -47,7 +48,10 @@ const AUTOCAST: &[Example] = &[
             assert!(torch::is_autocast_enabled("cuda")? && torch::is_any_autocast_enabled());
             torch::set_autocast_enabled("cuda", false)?;
             torch::set_autocast_dtype("cuda", torch::bfloat16)?;
-            assert_eq!((torch::get_autocast_dtype("cuda")?, torch::get_autocast_gpu_dtype()?), (torch::bfloat16, torch::bfloat16));
+            assert_eq!(
+                (torch::get_autocast_dtype("cuda")?, torch::get_autocast_gpu_dtype()?),
+                (torch::bfloat16, torch::bfloat16)
+            );
             torch::set_autocast_gpu_dtype(torch::float16)
         },
     ),

@@ -94,14 +94,11 @@ const DEVICES: &[Example] = &[
         assert!(major >= 7);
         Ok(())
     }),
-    (
-        "torch.cuda.get_device_properties torch.cuda._get_device_properties torch.cuda._CudaDeviceProperties",
-        || {
-            let properties: CudaDeviceProperties = cuda_api::get_device_properties("cuda:0")?;
-            assert!(properties.total_memory > 0 && properties.multi_processor_count > 0);
-            Ok(())
-        },
-    ),
+    ("torch.cuda.get_device_properties torch.cuda._get_device_properties torch.cuda._CudaDeviceProperties", || {
+        let properties: CudaDeviceProperties = cuda_api::get_device_properties("cuda:0")?;
+        assert!(properties.total_memory > 0 && properties.multi_processor_count > 0);
+        Ok(())
+    }),
     ("torch.cuda._get_device torch.cuda._get_device_index", || {
         assert_eq!(cuda_api::get_device("cuda:1")?, cuda_api::Device::cuda(1));
         assert_eq!(cuda_api::get_device_index("cuda:1", false, false)?, 1);

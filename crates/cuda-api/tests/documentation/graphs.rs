@@ -62,12 +62,11 @@ const GRAPHS: &[Example] = &[
         let generator = torch::Generator::new("cuda")?;
         let mut graph = CUDAGraph::new();
         graph.register_generator_state(generator.graph_state()?)?;
-        let numbers =
-            cuda_api::with_graph(&mut graph, GraphOptions::default(), || {
-                let numbers = torch::zeros(&[4], torch::float32, "cuda")?;
-                numbers.normal_(0.0, 1.0, Some(&generator))?;
-                Ok(numbers)
-            })?;
+        let numbers = cuda_api::with_graph(&mut graph, GraphOptions::default(), || {
+            let numbers = torch::zeros(&[4], torch::float32, "cuda")?;
+            numbers.normal_(0.0, 1.0, Some(&generator))?;
+            Ok(numbers)
+        })?;
         graph.replay()?;
         let first = numbers.to_vec::<f32>()?;
         graph.replay()?;

@@ -186,7 +186,8 @@ const JITERATOR: &[Example] = &[
         "torch.cuda.jiterator._create_multi_output_jit_fn jiterator._create_multi_output_jit_fn \
          torch.cuda.jiterator._CodeParser",
         || {
-            let code = "template <typename T> void both(T x, T y, T& sum, T& product) { sum = x + y; product = x * y; }";
+            let code =
+                "template <typename T> void both(T x, T y, T& sum, T& product) { sum = x + y; product = x * y; }";
             // SAFETY: the function touches nothing but its arguments.
             let kernel = unsafe { jiterator::create_multi_output_jit_fn(code, 2, &[]) }?;
             assert_eq!(kernel.call_multi([&ones(&[2])?, &ones(&[2])?], &[])?[0].to_vec::<f32>()?, [2.0; 2]);

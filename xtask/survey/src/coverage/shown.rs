@@ -22,8 +22,7 @@ impl Shown {
     /// # Errors
     /// The folder or a file cannot be read.
     pub(crate) fn read(root: &Path) -> Result<Self> {
-        let entries =
-            std::fs::read_dir(root.join(FOLDER)).map_err(|error| format!("cannot list {FOLDER}: {error}"))?;
+        let entries = std::fs::read_dir(root.join(FOLDER)).map_err(|error| format!("cannot list {FOLDER}: {error}"))?;
         let texts = entries.flatten().map(|entry| read(&entry.path())).collect::<Result<Vec<_>>>()?;
         Ok(Self::of(texts.iter().map(String::as_str)))
     }
