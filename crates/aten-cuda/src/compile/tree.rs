@@ -128,7 +128,7 @@ impl ThreadTrees {
 
     fn of(&self, thread: &Arc<()>) -> Arc<Trees> {
         let mut trees = self.lock();
-        if let Some(own) = trees.iter().find(|own| own.thread.as_ptr() == Arc::as_ptr(thread)) {
+        if let Some(own) = trees.iter().find(|own| std::ptr::eq(own.thread.as_ptr(), Arc::as_ptr(thread))) {
             return Arc::clone(&own.tree);
         }
         let ended = trees.extract_if(.., |own| own.thread.strong_count() == 0).collect::<Vec<_>>();

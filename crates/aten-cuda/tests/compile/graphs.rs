@@ -1,7 +1,7 @@
 //! Compiled functions as CUDA graphs.
 
 use std::sync::{Mutex, mpsc};
-use std::thread::Scope;
+use std::thread::{Scope, ScopedJoinHandle};
 
 use aten_cuda::compile::{CompileMode, CompileOptions, Compiled, compile, compile_with};
 use aten_cuda::{DType, Result, Tensor};
@@ -375,34 +375,41 @@ fn graphs_of_parts_that_fail_leave_nothing_allocated() {
 }
 
 /// A thread that makes calls and reads results when it is told to.
-struct Caller {
+struct Caller<'scope> {
     steps: mpsc::Sender<Option<f32>>,
     answers: mpsc::Receiver<Result<Vec<f32>>>,
+    thread: ScopedJoinHandle<'scope, ()>,
 }
 
-impl Caller {
+impl<'scope> Caller<'scope> {
     /// Starts a thread that calls `compiled` for each value and reads the last result for each `None`.
-    fn start<'a>(scope: &'a Scope<'a, '_>, simulation: &'a Simulation, compiled: &'a Compiled) -> Self {
+    fn start(scope: &'scope Scope<'scope, '_>, simulation: &Simulation, compiled: &'scope Compiled) -> Self {
         let (steps, to_do) = mpsc::channel::<Option<f32>>();
         let (answer, answers) = mpsc::channel();
-        scope.spawn(move || {
-            let _here = simulation.enter();
-            let mut last = None;
-            let mut step = |value: Option<f32>| match value {
-                Some(value) => {
-                    last = Some(compiled.call(&[&Tensor::full(&[64], value, DType::F32, "cuda")?])?.remove(0));
-                    Ok(Vec::new())
-                }
-                None => last.as_ref().map_or_else(|| Ok(Vec::new()), Tensor::to_vec::<f32>),
+        let there = simulation.clone();
+        let thread = scope.spawn(move || {
+            let _here = there.enter();
+            let mut last: Option<Tensor> = None;
+            let mut step = |value: Option<f32>| -> Result<Vec<f32>> {
+                let Some(value) = value else {
+                    return last.as_ref().map_or_else(|| Ok(Vec::new()), Tensor::to_vec::<f32>);
+                };
+                last = Some(compiled.call(&[&Tensor::full(&[64], value, DType::F32, "cuda")?])?.remove(0));
+                Ok(Vec::new())
             };
-            to_do.iter().try_for_each(|value| answer.send(step(value))).ok();
+            to_do.iter().for_each(|value| answer.send(step(value)).unwrap());
         });
-        Self { steps, answers }
+        Self { steps, answers, thread }
     }
 
     fn step(&self, value: Option<f32>) -> Result<Vec<f32>> {
         self.steps.send(value).unwrap();
         self.answers.recv().unwrap()
+    }
+
+    fn end(self) {
+        drop(self.steps);
+        self.thread.join().unwrap();
     }
 }
 
@@ -424,6 +431,7 @@ fn a_call_writes_over_no_result_of_another_thread() {
             }
         }
         assert_eq!(compiled.report().graphs, 3);
+        callers.into_iter().for_each(Caller::end);
     });
     // Graphs of threads that have ended are dropped when another thread comes.
     for _ in 0..4 {
@@ -440,9 +448,9 @@ fn threads_that_call_at_once_have_their_own_numbers() {
     let compiled = reduced_overhead(|x| Ok(vec![x[0].mul(2)?.add(1)?]));
     std::thread::scope(|scope| {
         for thread in 0_u8..3 {
-            let (compiled, simulation) = (&compiled, &simulation);
+            let (compiled, there) = (&compiled, simulation.clone());
             scope.spawn(move || {
-                let _here = simulation.enter();
+                let _here = there.enter();
                 for call in 0_u8..40 {
                     let value = f32::from(thread) * 100.0 + f32::from(call);
                     let x = Tensor::full(&[64], value, DType::F32, "cuda").unwrap();
