@@ -71,7 +71,7 @@ use entry::{Calls, Entry};
 use guard::{Call, Guards};
 use programs::Programs;
 use trace::Plans;
-use tree::Trees;
+use tree::ThreadTrees;
 
 pub use crate::blas::followed::Declined;
 pub use copies::CopyReport;
@@ -112,8 +112,9 @@ pub enum CompileMode {
     Default,
     /// A CUDA graph of them: the host does one launch, and one copy for each argument that does not lie where it lay in the
     /// calls before. Memory of arguments that do is kept alive with the graph. A function whose graph breaks has one for each
-    /// part. What a call gives lies in memory that the next call writes again; its tensors have no values then
-    /// ([`crate::TensorError::Overwritten`]). A function that writes to arguments which move, uses other streams or keeps
+    /// part. What a call gives lies in memory that the same thread's next call writes again; its tensors have no values then
+    /// ([`crate::TensorError::Overwritten`]). Each thread that calls the function has graphs of its own, in memory of their
+    /// own, which are dropped after the thread has ended. A function that writes to arguments which move, uses other streams or keeps
     /// tensors that it has made runs as by default; [`ProgramReport::not_graphed`] says why.
     ReduceOverhead,
 }
@@ -138,7 +139,7 @@ pub struct Compiled {
     options: CompileOptions,
     plans: Arc<Plans>,
     programs: Mutex<Programs>,
-    trees: Arc<Trees>,
+    trees: ThreadTrees,
 }
 
 /// Compiles a function with the usual options (`torch.compile`). Nothing is done before the first call.
@@ -186,7 +187,7 @@ pub fn compile_with(
         options,
         plans: Arc::new(Plans::new(options.wide_intermediates)),
         programs: Mutex::default(),
-        trees: Arc::default(),
+        trees: ThreadTrees::default(),
     }
 }
 
@@ -263,8 +264,8 @@ impl Compiled {
         }
         let (entry, outputs) = Entry::new(key, guards, traced, &inputs);
         let gone = self.programs().add(Arc::new(entry), limit);
-        if let (Some(gone), Some(tree)) = (&gone, &mut *self.trees.lock()) {
-            tree.forget(&gone.plan);
+        if let Some(gone) = &gone {
+            self.trees.forget(&gone.plan);
         }
         drop(gone);
         Ok(outputs)
@@ -272,11 +273,15 @@ impl Compiled {
 
     /// A call like one that was traced.
     fn again(&self, runtime: &Runtime, entry: &Entry, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let (decided, has_graphs) = (entry.decided(), self.has_graphs(entry));
+        let decided = entry.decided();
+        let trees = if decided.is_some() && self.has_graphs(entry) { self.trees.own() } else { None };
         if decided == Some(Calls::Plan) {
-            return if has_graphs { entry.launch(runtime, inputs, &self.trees) } else { entry.run(runtime, inputs) };
+            return match &trees {
+                Some(trees) => entry.launch(runtime, inputs, trees),
+                None => entry.run(runtime, inputs),
+            };
         }
-        let mut graphs = if decided.is_some() && has_graphs { self.trees.take() } else { None };
+        let mut graphs = trees.and_then(|trees| trees.take());
         let inputs = match &mut graphs {
             Some(graphs) => graphs.tree().lasting(owned(inputs))?,
             None => owned(inputs),

@@ -12,7 +12,7 @@ use super::guard::GuardFailure;
 use super::plan::{Plan, Step, StepWork};
 use super::programs::{Family, Programs};
 use super::trace::GraphBreak;
-use super::tree::{Tree, Trees};
+use super::tree::{ThreadTrees, Tree, Trees};
 use crate::blas::followed::Declined;
 
 /// What a compiled function has become.
@@ -23,8 +23,8 @@ pub struct Report {
     pub programs: Vec<ProgramReport>,
     /// Calls that ran the function as it is, since it had as many programs as it may have.
     pub uncompiled: usize,
-    /// CUDA graphs that it has, one for each part of a function whose graph breaks; 0 while a call of such a function is under
-    /// way.
+    /// Number of its CUDA graphs, of all threads that call it: one for each part of a function whose graph breaks. Those of a
+    /// thread are not counted while it is in a call of such a function.
     pub graphs: usize,
 }
 
@@ -90,17 +90,17 @@ pub struct KernelReport {
     pub launches: usize,
 }
 
-pub(super) fn report(programs: &Programs, trees: &Trees) -> Report {
-    let tree = trees.lock();
-    let of = |family| program(family, tree.as_ref());
+pub(super) fn report(programs: &Programs, trees: &ThreadTrees) -> Report {
+    let trees = trees.all();
+    let of = |family| program(family, &trees);
     Report {
         programs: programs.families.iter().map(of).collect(),
         uncompiled: programs.uncompiled,
-        graphs: tree.as_ref().map_or(0, Tree::len),
+        graphs: trees.iter().map(|tree| tree.lock().as_ref().map_or(0, Tree::len)).sum(),
     }
 }
 
-fn program(family: &Family, tree: Option<&Tree>) -> ProgramReport {
+fn program(family: &Family, trees: &[Arc<Trees>]) -> ProgramReport {
     let entry = family.first();
     let plans = || entry.earlier.iter().chain([&entry.plan]).map(Arc::as_ref);
     let kept = |plan: &Plan| plan.kept.iter().filter_map(|&(name, kept)| Some((name, kept?))).collect::<Vec<_>>();
@@ -119,8 +119,10 @@ fn program(family: &Family, tree: Option<&Tree>) -> ProgramReport {
         arena_bound: plans().flat_map(|plan| &plan.layout.arenas).map(|(_, arena)| arena.bound).sum(),
         peak_bytes: plans().map(|plan| plan.layout.peak).max().unwrap_or(0),
         peak_bound: plans().map(|plan| plan.layout.peak_bound).max().unwrap_or(0),
-        not_graphed: tree
-            .and_then(|tree| entry.earlier.iter().chain([&entry.plan]).find_map(|plan| tree.refused(plan))),
+        not_graphed: trees.iter().find_map(|tree| {
+            let tree = tree.lock();
+            entry.earlier.iter().chain([&entry.plan]).find_map(|plan| tree.as_ref()?.refused(plan))
+        }),
         called: match entry.decided() {
             Some(Calls::Function(why)) => Some(why),
             Some(Calls::Plan) | None => None,

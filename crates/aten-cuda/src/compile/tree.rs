@@ -1,17 +1,19 @@
 //! The CUDA graphs of a function, as a tree (`mode="reduce-overhead"`; torch's CUDA graph trees).
 //!
 //! A call runs one plan, or several where the function's graph breaks. Each plan becomes a graph beneath that of the plan
-//! that ran before it in the call, and reads what those above it gave where it lies. All graphs of a function have one
-//! pool. What the graphs of a call give is there until the next call of the function; graphs that never run in one call
-//! have the same memory: before a graph is captured, the pool is brought back to its state behind the graph above.
+//! that ran before it in the call, and reads what those above it gave where it lies. Each thread has a tree of its own for a
+//! function, as in torch. All graphs of a tree have one pool. What the graphs of a call give is there until the thread's
+//! next call of the function; graphs that never run in one call have the same memory: before a graph is captured, the pool
+//! is brought back to its state behind the graph above.
 //!
 //! **Invariants:**
+//! - A graph writes to no memory that another thread's graph of the function writes, but for what both have as arguments.
 //! - A plan that has no graph here runs its kernels.
 //! - The graph that a call launched last at a level is the first of its level.
 //! - While a graph is captured, all that the graphs above it gave is handed out.
 //! - Tensors of what an earlier call gave have no values any more from the first launch of a call on.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceIndex, Runtime, Stream};
@@ -37,7 +39,26 @@ const MOST_BRANCHES: usize = 256;
 /// Graphs of different shapes after which a warning is given, as in torch.
 const MANY_SHAPES: usize = 50;
 
-/// The tree of a function. A call that calls the function takes it away as long as it lasts.
+/// The trees of a function, one for each thread that has called it.
+#[derive(Debug, Default)]
+pub(super) struct ThreadTrees(Mutex<Vec<ThreadTree>>);
+
+/// The tree of a thread. The mark dies with the thread.
+#[derive(Debug)]
+struct ThreadTree {
+    thread: Weak<()>,
+    tree: Arc<Trees>,
+}
+
+thread_local! {
+    /// Lives as long as the thread. Its address is the thread's until the last [`ThreadTree`] of the thread is gone.
+    static THREAD: Arc<()> = Arc::new(());
+}
+
+/// Held while a graph is captured: a backend may allow one capture at a time.
+static CAPTURES: Mutex<()> = Mutex::new(());
+
+/// The tree of a function and a thread. A call that calls the function takes it away as long as it lasts.
 #[derive(Debug)]
 pub(super) struct Trees(Mutex<Option<Tree>>);
 
@@ -48,7 +69,7 @@ pub(super) struct Taken {
     tree: Tree,
 }
 
-/// All graphs of a function.
+/// All graphs of a function and a thread.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pool: Option<GraphPool>,
@@ -93,6 +114,46 @@ struct Node {
     /// The state of the pool behind the graph.
     behind: PoolState,
     branches: Vec<Branch>,
+}
+
+impl ThreadTrees {
+    fn lock(&self) -> MutexGuard<'_, Vec<ThreadTree>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the calling thread's tree; `None` while the thread ends. Trees of threads that have ended are dropped when
+    /// another thread gets its first.
+    pub(super) fn own(&self) -> Option<Arc<Trees>> {
+        THREAD.try_with(|thread| self.of(thread)).ok()
+    }
+
+    fn of(&self, thread: &Arc<()>) -> Arc<Trees> {
+        let mut trees = self.lock();
+        if let Some(own) = trees.iter().find(|own| std::ptr::eq(own.thread.as_ptr(), Arc::as_ptr(thread))) {
+            return Arc::clone(&own.tree);
+        }
+        let ended = trees.extract_if(.., |own| own.thread.strong_count() == 0).collect::<Vec<_>>();
+        let tree = Arc::new(Trees::default());
+        trees.push(ThreadTree { thread: Arc::downgrade(thread), tree: Arc::clone(&tree) });
+        drop(trees);
+        // Dropping graphs may wait for others.
+        drop(ended);
+        tree
+    }
+
+    /// Returns the trees of all threads.
+    pub(super) fn all(&self) -> Vec<Arc<Trees>> {
+        self.lock().iter().map(|own| Arc::clone(&own.tree)).collect()
+    }
+
+    /// Drops the graphs of calls that begin with a plan, of every thread.
+    pub(super) fn forget(&self, plan: &Arc<Plan>) {
+        for tree in self.all() {
+            if let Some(tree) = &mut *tree.lock() {
+                tree.forget(plan);
+            }
+        }
+    }
 }
 
 impl Default for Trees {
@@ -145,7 +206,7 @@ impl Tree {
     }
 
     /// Drops the graphs of calls that begin with a plan.
-    pub(super) fn forget(&mut self, plan: &Arc<Plan>) {
+    fn forget(&mut self, plan: &Arc<Plan>) {
         self.roots.retain(|branch| !Arc::ptr_eq(&branch.plan, plan));
     }
 
@@ -295,7 +356,10 @@ impl Tree {
             none => none.insert(GraphPool::new(runtime, device_of(runtime, arguments)?)?),
         };
         pool.return_to(runtime, above.as_ref())?;
-        let (graphed, made) = Graphed::new(plan, arguments, moves, (pool.stream(), pool.id()))?;
+        let (graphed, made) = {
+            let _alone = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
+            Graphed::new(plan, arguments, moves, (pool.stream(), pool.id()))?
+        };
         self.number += 1;
         let (made, behind) = pool.keep(runtime, made, self.number)?;
         let results = made.iter().map(|_| None).collect();

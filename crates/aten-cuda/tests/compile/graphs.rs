@@ -1,11 +1,12 @@
 //! Compiled functions as CUDA graphs.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
+use std::thread::{Scope, ScopedJoinHandle};
 
 use aten_cuda::compile::{CompileMode, CompileOptions, Compiled, compile, compile_with};
-use aten_cuda::{Result, Tensor};
+use aten_cuda::{DType, Result, Tensor};
 use c10_core::Runtime;
-use testkit::{CUresult, Config, Fault, SimulatedRuntime};
+use testkit::{CUresult, Config, Fault, SimulatedRuntime, Simulation};
 
 use super::{Function, bits, numbers};
 
@@ -371,4 +372,92 @@ fn graphs_of_parts_that_fail_leave_nothing_allocated() {
         drop(compiled);
         assert_eq!(allocated(), before, "{call} {occurrence}");
     }
+}
+
+/// A thread that makes calls and reads results when it is told to.
+struct Caller<'scope> {
+    steps: mpsc::Sender<Option<f32>>,
+    answers: mpsc::Receiver<Result<Vec<f32>>>,
+    thread: ScopedJoinHandle<'scope, ()>,
+}
+
+impl<'scope> Caller<'scope> {
+    /// Starts a thread that calls `compiled` for each value and reads the last result for each `None`.
+    fn start(scope: &'scope Scope<'scope, '_>, simulation: &Simulation, compiled: &'scope Compiled) -> Self {
+        let (steps, to_do) = mpsc::channel::<Option<f32>>();
+        let (answer, answers) = mpsc::channel();
+        let there = simulation.clone();
+        let thread = scope.spawn(move || {
+            let _here = there.enter();
+            let mut last: Option<Tensor> = None;
+            let mut step = |value: Option<f32>| -> Result<Vec<f32>> {
+                let Some(value) = value else {
+                    return last.as_ref().map_or_else(|| Ok(Vec::new()), Tensor::to_vec::<f32>);
+                };
+                last = Some(compiled.call(&[&Tensor::full(&[64], value, DType::F32, "cuda")?])?.remove(0));
+                Ok(Vec::new())
+            };
+            to_do.iter().for_each(|value| answer.send(step(value)).unwrap());
+        });
+        Self { steps, answers, thread }
+    }
+
+    fn step(&self, value: Option<f32>) -> Result<Vec<f32>> {
+        self.steps.send(value).unwrap();
+        self.answers.recv().unwrap()
+    }
+
+    fn end(self) {
+        drop(self.steps);
+        self.thread.join().unwrap();
+    }
+}
+
+/// Threads that share a function have graphs of their own: a result stays while another thread calls.
+#[test]
+fn a_call_writes_over_no_result_of_another_thread() {
+    let simulation = Simulation::new(Config::default());
+    let _here = simulation.enter();
+    let compiled = reduced_overhead(|x| Ok(vec![x[0].mul(2)?.add(1)?]));
+    std::thread::scope(|scope| {
+        let callers = [(), (), ()].map(|()| Caller::start(scope, &simulation, &compiled));
+        for round in 0_u8..5 {
+            let value = |at: u8| f32::from(10 * round + at);
+            for (caller, at) in callers.iter().zip(0..) {
+                caller.step(Some(value(at))).unwrap();
+            }
+            for (caller, at) in callers.iter().zip(0..) {
+                assert_eq!(caller.step(None), Ok(vec![value(at) * 2.0 + 1.0; 64]), "round {round}, thread {at}");
+            }
+        }
+        assert_eq!(compiled.report().graphs, 3);
+        callers.into_iter().for_each(Caller::end);
+    });
+    // Graphs of threads that have ended are dropped when another thread comes.
+    for _ in 0..4 {
+        compiled.call(&[&numbers(&[64], 1)]).unwrap();
+    }
+    assert_eq!(compiled.report().graphs, 1);
+}
+
+/// The calls of several threads at once, in any order.
+#[test]
+fn threads_that_call_at_once_have_their_own_numbers() {
+    let simulation = Simulation::new(Config::default());
+    let _here = simulation.enter();
+    let compiled = reduced_overhead(|x| Ok(vec![x[0].mul(2)?.add(1)?]));
+    std::thread::scope(|scope| {
+        for thread in 0_u8..3 {
+            let (compiled, there) = (&compiled, simulation.clone());
+            scope.spawn(move || {
+                let _here = there.enter();
+                for call in 0_u8..40 {
+                    let value = f32::from(thread) * 100.0 + f32::from(call);
+                    let x = Tensor::full(&[64], value, DType::F32, "cuda").unwrap();
+                    let result = compiled.call(&[&x]).unwrap().remove(0);
+                    assert_eq!(result.to_vec::<f32>(), Ok(vec![value * 2.0 + 1.0; 64]), "thread {thread}, call {call}");
+                }
+            });
+        }
+    });
 }
