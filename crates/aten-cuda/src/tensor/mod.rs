@@ -32,6 +32,10 @@ use crate::storage::Storage;
 ///
 /// Clones and views refer to the same memory. Operations on a CUDA device are queued on its current stream and return
 /// before they are done.
+///
+/// Threads may share a tensor. Where one writes a tensor of the host while another reads it, the reader sees each element
+/// whole, as it was before or as it is after, but not all of them from one moment: a program that needs an operation to be
+/// seen as a whole orders its threads, as with torch.
 #[derive(Clone)]
 pub struct Tensor {
     storage: Storage,

@@ -8,8 +8,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Write as _;
-
-use c10_core::locks::Mutex;
+use std::sync::Mutex;
 
 /// Where messages go.
 #[derive(Debug, Default)]
