@@ -5,9 +5,8 @@
 //! another whatever streams they are called on. When making fails, nothing that was captured is left.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use c10_core::locks::Mutex;
 use c10_core::{
     CUDAGraph, CaptureMode, DeviceArg as _, DeviceIndex, DeviceType, GraphedError, GraphedOptions, PoolId, Runtime,
     Stream,

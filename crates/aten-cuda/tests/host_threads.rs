@@ -35,3 +35,21 @@ fn threads_that_work_on_one_tensor_see_whole_elements() -> Result<()> {
     assert!(one.to_vec::<f64>()?.iter().all(|value| [1.0, 2.0, 3.0].contains(value)));
     Ok(())
 }
+
+#[test]
+fn readers_see_whole_elements_of_an_operation_that_is_under_way() -> Result<()> {
+    // Two values whose bytes all differ: an element that were half written would be a third one.
+    let values = [f64::from_bits(0x1111_1111_1111_1111), f64::from_bits(0x2222_2222_2222_2222)];
+    let shared = Tensor::full(&[COUNT / 10], values[0], DType::F64, "cpu")?;
+    let view = shared.slice(0, Some(1), None, 3)?;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (0..40).try_for_each(|turn| shared.fill_(values[turn % 2]).map(drop)));
+        let mut read = Ok(());
+        while !writer.is_finished() && read.is_ok() {
+            read = view.to_vec::<f64>().and(shared.to_vec::<f64>()).map(|found| {
+                assert!(found.iter().all(|value| values.map(f64::to_bits).contains(&value.to_bits())));
+            });
+        }
+        writer.join().unwrap_or(Ok(())).and(read)
+    })
+}

@@ -1,8 +1,11 @@
 //! Indices out of range and other values that kernels refuse: an error at once on the host, and on a device by the next
 //! call that waits for it.
 
+mod common;
+
 use aten_cuda::{CrossEntropy, DType, Error, RandomError, Result, Tensor, TensorError, synchronize};
-use c10_core::{CUDAGraph, CaptureMode, Event, Runtime, Stream};
+use c10_core::{CUDAGraph, CaptureMode, Event, Runtime, Stream, SyncDebugMode};
+use common::assert_same;
 
 fn out_of_range(outcome: Result<impl Sized>) -> Option<(&'static str, i64, i64, i64)> {
     match outcome {
@@ -181,5 +184,105 @@ fn probabilities_and_targets_out_of_range_are_named() -> Result<()> {
     let text = "Target 4 is out of bounds. cross_entropy() has 4 classes (element 2 of the target)";
     assert_eq!((refused.to_string().as_str(), outside(refused)), (text, Some((2, 4, 4))));
     assert!(loss.item()?.to_f64().is_nan());
+    Ok(())
+}
+
+#[test]
+fn indices_on_the_host_name_elements_on_the_device() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let plain = Tensor::arange(0, 12, 1, Some(DType::F32), "cpu")?.view(&[3, 4])?;
+    let rows = Tensor::from_slice(&[2_i64, -3], &[2])?;
+    let mask = Tensor::from_bools(&[true, false, true], &[3])?;
+    let device = plain.cuda(None)?;
+    for index in [&rows, &mask, &rows.pin_memory()?, &rows.to_dtype(DType::I32)?] {
+        assert_same(&device.index(&[Some(index)])?.cpu()?, &plain.index(&[Some(index)])?);
+        assert_same(&device.index(&[None, Some(index)])?.cpu()?, &plain.index(&[None, Some(index)])?);
+        let (there, here) = (device.copy()?, plain.copy()?);
+        let values = Tensor::full(&[1, 4], 9, DType::F32, "cpu")?;
+        there.index_put_(&[Some(index)], &values.cuda(None)?, true)?;
+        here.index_put_(&[Some(index)], &values, true)?;
+        // A number on the host, for both.
+        let number = Tensor::full(&[], 5, DType::F32, "cpu")?;
+        there.index_put_(&[Some(index), Some(&rows.narrow(0, 0, 1)?)], &number, false)?;
+        here.index_put_(&[Some(index), Some(&rows.narrow(0, 0, 1)?)], &number, false)?;
+        assert_same(&there.cpu()?, &here);
+    }
+    // One on another device than a tensor of the host is refused, in torch's words.
+    let refused = plain.index(&[Some(&rows.cuda(None)?)]).unwrap_err().to_string();
+    assert_eq!(refused, "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
+    // Values with dimensions have to be there.
+    assert!(device.index_put_(&[Some(&rows)], &plain.narrow(0, 0, 2)?, false).is_err());
+    Ok(())
+}
+
+#[test]
+fn masks_with_values_on_the_device_do_not_wait() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let plain = Tensor::arange(0, 12, 1, Some(DType::F32), "cpu")?.view(&[3, 4])?;
+    let mask = plain.remainder(2)?.eq(0)?;
+    let source = plain.add(100)?.flatten()?;
+    let (device, there) = (plain.cuda(None)?, mask.cuda(None)?);
+    let (long, short) = (source.cuda(None)?, source.narrow(0, 0, 6)?.cuda(None)?);
+    let value = Tensor::full(&[], 7.5, DType::F64, "cuda")?;
+    let debug = |mode| Runtime::with_current(|runtime| runtime.sync_debug().set(mode));
+    let filled = Tensor::zeros(&[3, 4], DType::F32, "cuda")?;
+    let run = || -> Result<[Tensor; 4]> {
+        device.masked_fill_out(&there, &value, &filled)?;
+        Ok([
+            device.masked_fill(&there, &value)?,
+            filled.copy()?,
+            device.masked_scatter(&there, &long)?,
+            device.masked_scatter(&there, &short)?,
+        ])
+    };
+    let expected = [
+        plain.masked_fill(&mask, 7.5)?,
+        plain.masked_fill(&mask, 7.5)?,
+        plain.masked_scatter(&mask, &source)?,
+        plain.masked_scatter(&mask, &source)?,
+    ];
+    debug(SyncDebugMode::Error)?;
+    let found = run()?;
+    debug(SyncDebugMode::Default)?;
+    found
+        .iter()
+        .zip(&expected)
+        .try_for_each(|(found, expected)| Ok::<_, Error>(assert_same(&found.cpu()?, expected)))?;
+    // Captured, and replayed with another mask and value.
+    let (mut graph, stream) = (CUDAGraph::new(), Stream::new(None, 0)?);
+    let found = graph.capture(&stream, None, CaptureMode::Global, run)?;
+    there.copy_(&mask.logical_not()?)?;
+    value.fill_(3)?;
+    graph.replay()?;
+    synchronize(None)?;
+    let mask = mask.logical_not()?;
+    let expected = [plain.masked_fill(&mask, 3)?, plain.masked_fill(&mask, 3)?, plain.masked_scatter(&mask, &source)?];
+    found
+        .iter()
+        .zip(&expected)
+        .try_for_each(|(found, expected)| Ok::<_, Error>(assert_same(&found.cpu()?, expected)))?;
+    Ok(())
+}
+
+#[test]
+fn a_source_with_too_few_elements_is_told_by_the_device() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let text = "Number of elements of source < number of ones in mask";
+    for device in ["cpu", "cuda"] {
+        let zeros = Tensor::zeros(&[1000], DType::I64, device)?;
+        let mask = Tensor::ones(&[1000], DType::Bool, device)?;
+        for (count, is_enough) in [(0, false), (999, false), (1000, true), (2000, true)] {
+            let source = Tensor::ones(&[count], DType::I64, device)?;
+            let told = zeros.masked_scatter(&mask, &source).and_then(|made| synchronize(None).and(Ok(made)));
+            match told {
+                Ok(made) => assert!(is_enough && made.sum((), false, None)?.item()?.to_i64() == 1000, "{count}"),
+                Err(error) => assert!(!is_enough && error.to_string().starts_with(text), "{count}: {error}"),
+            }
+        }
+        // A mask that keeps nothing needs no source.
+        let none = zeros.masked_scatter(&mask.logical_not()?, &Tensor::ones(&[0], DType::I64, device)?)?;
+        synchronize(None)?;
+        assert_eq!(none.sum((), false, None)?.item()?.to_i64(), 0);
+    }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Panics behind functions of C, where none may leave.
 
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls a function; `None` where it panicked.
@@ -10,7 +11,7 @@ pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Option<T> {
         Ok(value) => Some(value),
         Err(payload) => {
             if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-                std::mem::forget(second);
+                let _ = ManuallyDrop::new(second);
             }
             None
         }

@@ -5,10 +5,9 @@
 
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use c10_core::Runtime;
-use c10_core::locks::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::graph::{self, View};

@@ -59,10 +59,9 @@ mod tree;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use c10_core::Runtime;
-use c10_core::locks::{Mutex, MutexGuard};
 
 use crate::base::error::{Result, invalid};
 use crate::storage::deferred;

@@ -4,9 +4,8 @@
 //! the stream that it was traced on, where steps of the stream of the call follow the call.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use c10_core::locks::Mutex;
 use c10_core::{DeviceBuffer, Runtime, Stream};
 use kernel_ir::Program;
 use kernel_ir::reduce::Reduction;

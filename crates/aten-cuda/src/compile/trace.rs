@@ -8,9 +8,8 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use c10_core::locks::Mutex;
 use c10_core::{Made, PutOff, PuttingOff, Runtime, Stream};
 
 use super::foldability::SETTING_CHANGED;

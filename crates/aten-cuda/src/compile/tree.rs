@@ -13,9 +13,8 @@
 //! - While a graph is captured, all that the graphs above it gave is handed out.
 //! - Tensors of what an earlier call gave have no values any more from the first launch of a call on.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceIndex, Runtime, Stream};
 use smallvec::SmallVec;
 

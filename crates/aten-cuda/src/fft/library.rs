@@ -13,9 +13,8 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceIndex, MemoryAccess, Runtime};
 use cuda_sys::cublas::types::cudaDataType_t;
 use cuda_sys::cufft::types::{CUFFT_FORWARD, CUFFT_INVERSE, cufftHandle};

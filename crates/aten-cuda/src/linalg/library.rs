@@ -15,9 +15,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use c10_core::locks::Mutex;
 use c10_core::{DeviceIndex, MemoryAccess, PuttingOff, Runtime, host_memory};
 use cuda_sys::cublas::types::{cuComplex, cuDoubleComplex, cublasFillMode_t, cublasOperation_t, cudaDataType_t};
 use cuda_sys::cusolver::types::cusolverDnHandle_t;
@@ -81,7 +80,7 @@ pub(super) fn find(runtime: &Runtime) -> std::result::Result<Arc<Cusolver>, Stri
     solver.library.find(runtime, Cusolver::load, "libcusolver.so", Cusolver::load_from)
 }
 
-fn handles(solver: &Solver) -> c10_core::locks::MutexGuard<'_, Handles> {
+fn handles(solver: &Solver) -> std::sync::MutexGuard<'_, Handles> {
     solver.handles.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -3,9 +3,8 @@
 //! **Invariant:** communicators are kept for each list of devices that was asked for, as long as they work.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceIndex, Runtime, Stream};
 
 use super::ReduceOp;

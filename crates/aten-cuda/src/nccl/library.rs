@@ -17,10 +17,9 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
-use c10_core::locks::{Condvar, Mutex, MutexGuard};
 use c10_core::{Allocation, DeviceIndex, DeviceType, LibraryStream, Runtime, Stream, StreamId};
 use cuda_sys::nccl::types::{
     NCCL_REVOKE_DEFAULT, NCCL_SHRINK_ABORT, NCCL_SHRINK_DEFAULT, NCCL_SPLIT_NOCOLOR, ncclComm, ncclComm_t,

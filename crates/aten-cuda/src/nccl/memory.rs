@@ -6,9 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{
     Allocation, AllocatorError, DeviceIndex, MemoryError, MemoryResource, NotDeallocated, Runtime, StreamView,
 };

@@ -1,7 +1,7 @@
 //! Memory of the host: the crate's own, or that of another library.
 //!
 //! **Invariants:** the memory stays where it is as long as it lives. The bytes are read and written under a lock, so that
-//! threads that share a tensor see whole operations.
+//! threads that share a tensor see whole elements; operations take it several times, and nobody waits for a device under it.
 //!
 //! # Safety
 //! The memory comes from a boxed slice that is given back once, when this is dropped, or from another library, for which

@@ -3,8 +3,9 @@
 //! Reading order: this file ([`Storage`]), `host` (memory of the host), `deferred` (memory of traced functions that is
 //! not there yet), `watch` (memory that is watched for writes).
 //!
-//! **Invariants:** a storage keeps its size and its place as long as it lives. Host memory is behind a lock, so that
-//! threads that share a tensor see whole operations; the lock is never held while a device is waited for. Bytes of pinned
+//! **Invariants:** a storage keeps its size and its place as long as it lives. Host memory is behind a lock, so that threads
+//! that share a tensor see whole elements. An operation takes the lock for some hundred elements at a time: another thread
+//! may see a part of them before and a part after it. The lock is never held while a device is waited for. Bytes of pinned
 //! memory are copied in and out, since a device may be writing others meanwhile: what an operation on the host has not
 //! changed, it does not write back.
 

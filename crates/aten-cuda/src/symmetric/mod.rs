@@ -34,11 +34,10 @@
 //! another, in one order on all devices. The calls of a rank run one after another, on whatever streams they are.
 
 use std::fmt;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceArg, DeviceIndex, Runtime, Stream, SymmetricMemory};
 
 use crate::base::comm_error::CommError;

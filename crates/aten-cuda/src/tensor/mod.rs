@@ -41,6 +41,10 @@ use crate::storage::Storage;
 /// Clones and views refer to the same memory. Operations on a CUDA device are queued on its current stream and return
 /// before they are done.
 ///
+/// Threads may share a tensor. Where one writes a tensor of the host while another reads it, the reader sees each element
+/// whole, as it was before or as it is after, but not all of them from one moment: a program that needs an operation to be
+/// seen as a whole orders its threads, as with torch.
+///
 /// An operation in place or into an output is refused where the output certainly shares memory with an input, other than
 /// element by element, or repeats an element. Of views with gaps that is not certain: where elements of theirs are at one
 /// place, the result is not specified, as in torch. An output that has other sizes than the result gets those of the

@@ -5,7 +5,7 @@
 //! another whatever streams they are called on. When making fails, nothing that was captured is left.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::api::buffers::DeviceBuffer;
 use crate::api::graph::CUDAGraph;
@@ -15,7 +15,6 @@ use crate::base::error::{GraphedError, Result};
 use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
 use crate::runtime::Runtime;
-use crate::sync::Mutex;
 
 /// A function of buffers that can be captured. It queues its work on the current stream of the buffers' device and
 /// returns the buffers that hold its results.

@@ -191,7 +191,7 @@ impl Runtime {
 /// Notes what a library has queued, and waits for it where that is asked for.
 fn note(ready: &Started, LibraryFunction(name, _): LibraryFunction, stream: StreamRef) -> Result<()> {
     if ready.launches.blocking {
-        let done = ready.api.stream_wait_on_host(stream);
+        let done = ready.api.stream_wait_after_launch(stream);
         done.map_err(|error| ready.launches.blame(error, name, &NO_SHAPE, stream))?;
     }
     ready.launches.note(name, &NO_SHAPE, stream);

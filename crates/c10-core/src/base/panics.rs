@@ -6,6 +6,7 @@
 //! **Invariant:** neither function here unwinds, whatever the program's values do when they are dropped.
 
 use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A panic that was caught, with its text. The payload is gone.
@@ -38,7 +39,7 @@ pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
 pub fn discard<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         // Its destructor may panic again, and so on: it is never called.
-        std::mem::forget(payload);
+        let _ = ManuallyDrop::new(payload);
     }
 }
 

@@ -80,6 +80,12 @@ impl Api {
     /// Blocks until all work queued on the stream is done.
     pub(crate) fn stream_wait_on_host(&self, stream: StreamRef) -> Result<()> {
         assert_none_held("cuStreamSynchronize");
+        self.stream_wait_after_launch(stream)
+    }
+
+    /// [`Self::stream_wait_on_host`] where each launch is waited for (`CUDA_LAUNCH_BLOCKING`), also below locks that are held
+    /// while work is queued.
+    pub(crate) fn stream_wait_after_launch(&self, stream: StreamRef) -> Result<()> {
         let _spared = self.spare_others()?;
         self.bind_unless_named(stream)?;
         // SAFETY: the stream is alive.

@@ -81,10 +81,10 @@ impl GreenContexts {
 
     /// Waits for every stream on a device, as far as the driver does.
     pub(crate) fn wait(&self, api: &Api, device: DeviceIndex) {
-        for green in self.lock().iter().filter(|green| green.device == device) {
-            for &handle in &green.streams {
-                let _ = api.stream_wait_on_host(StreamRef { device, handle });
-            }
+        let own = |green: &&Green| green.device == device;
+        let all: Vec<_> = self.lock().iter().filter(own).flat_map(|green| green.streams.iter().copied()).collect();
+        for handle in all {
+            let _ = api.stream_wait_on_host(StreamRef { device, handle });
         }
     }
 

@@ -39,7 +39,9 @@ impl StreamPools {
     pub(crate) fn wait(&self, api: &Api, device: DeviceIndex) {
         let Ok(pools) = self.of(device) else { return };
         let made = pools.levels.iter().flatten().flat_map(|pool| pool.streams.iter().copied());
-        for handle in made.chain([StreamHandle::default()]) {
+        let all: Vec<StreamHandle> = made.chain([StreamHandle::default()]).collect();
+        drop(pools);
+        for handle in all {
             let _ = api.stream_wait_on_host(StreamRef { device, handle });
         }
     }

@@ -6,7 +6,8 @@
 //! function that a stream calls on the host wants the same lock.
 //!
 //! **Invariant:** whoever waits for a device, a process or a file holds no lock, but for those made by
-//! [`Mutex::held_through_waits`], which no function of the host that a stream calls ever takes.
+//! [`Mutex::held_through_waits`], which no function of the host that a stream calls ever takes. Where a lock is taken only by
+//! calls that queue work for a device, which such a function may not make, it is the standard library's and not noted.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -70,7 +71,10 @@ mod noted {
 
 pub(crate) use noted::Held;
 
-/// Panics in a build with debug assertions if this thread holds a lock; `call` is the call that waits.
+/// Checks, in a build with debug assertions, that this thread holds no lock; `call` is the call that waits.
+///
+/// # Panics
+/// With debug assertions, if this thread holds a lock that is noted.
 #[inline]
 pub fn assert_none_held(call: &str) {
     #[cfg(debug_assertions)]

@@ -126,6 +126,11 @@ impl Books {
         }
     }
 
+    /// Books that are over, in the place of those that are finished.
+    pub(super) fn finished() -> Self {
+        Self { is_over: true, ..Self::new(false, 0) }
+    }
+
     /// Notes what a runtime reports.
     #[expect(clippy::wildcard_enum_match_arm, reason = "the others are told apart by the functions below")]
     pub(super) fn note(&mut self, runtime: &Runtime, event: &TraceEvent) {

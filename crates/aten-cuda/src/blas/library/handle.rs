@@ -15,9 +15,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ptr;
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use c10_core::locks::Mutex;
 use c10_core::{DeviceBuffer, DeviceIndex, LibraryFunction, LibraryStream, Runtime};
 use cuda_sys::cublas::types::{cublasHandle_t, cublasMath_t};
 use cuda_sys::{Cublas, CublasError};
@@ -133,7 +132,7 @@ impl Blas {
         self.workspaces.forget_handles();
     }
 
-    fn free(&self) -> c10_core::locks::MutexGuard<'_, HashMap<DeviceIndex, Vec<Handle>>> {
+    fn free(&self) -> std::sync::MutexGuard<'_, HashMap<DeviceIndex, Vec<Handle>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

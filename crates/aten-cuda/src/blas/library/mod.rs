@@ -13,9 +13,8 @@ pub(super) mod handle;
 pub(super) mod lt;
 pub(super) mod workspace;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use c10_core::locks::Mutex;
 use c10_core::{LibrarySource, Runtime};
 use cuda_sys::{Cublas, CublasLt, LoadError};
 

@@ -9,9 +9,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use c10_core::locks::Mutex;
 use c10_core::{DetachedBuffer, Device, DeviceBuffer, DeviceIndex};
 
 use crate::base::error::Result;
@@ -92,7 +91,7 @@ impl Workspaces {
         drop(kept);
     }
 
-    fn kept(&self) -> c10_core::locks::MutexGuard<'_, HashMap<Key, DetachedBuffer>> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, HashMap<Key, DetachedBuffer>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

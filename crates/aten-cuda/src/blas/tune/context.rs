@@ -15,9 +15,8 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Once, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, Once, OnceLock, PoisonError, RwLock};
 
-use c10_core::locks::{Condvar, Mutex, RwLock};
 use c10_core::{DeviceIndex, Runtime};
 
 use super::file::{self, General, Row, Validators};

@@ -9,8 +9,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
-
-use c10_core::locks::Mutex;
+use std::sync::Mutex;
 
 /// Where messages go.
 #[derive(Debug, Default)]

@@ -23,9 +23,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::sync::PoisonError;
-
-use c10_core::locks::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use context::{choose, may_be_enabled};
 pub(crate) use search::{Candidates, DEFAULT, Inputs};

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
-use c10_core::locks::Mutex;
 use c10_core::{DeviceIndex, Runtime};
 
 use super::context::{Context, Gain};

@@ -408,7 +408,7 @@ impl Launch<'_> {
         if !ready.launches.blocking {
             return queued.map_err(|error| ready.launches.explain(stream.device, error));
         }
-        let done = queued.and_then(|()| ready.api.stream_wait_on_host(stream));
+        let done = queued.and_then(|()| ready.api.stream_wait_after_launch(stream));
         done.map_err(|error| ready.launches.blame(error, name, shape, stream))?;
         ready.launches.note(name, shape, stream);
         self.runtime.waited(ready, stream.device, Ok(()))

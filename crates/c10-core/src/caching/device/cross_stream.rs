@@ -13,7 +13,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::base::error::{Error, MemoryError, Result};
-use crate::base::handles::{StreamHandle, StreamRef};
+use crate::base::handles::{EventHandle, StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
 use crate::caching::block::{Asked, Claim, NONE, State, StreamUse};
 use crate::caching::device::cache::DeviceCache;
@@ -289,45 +289,65 @@ impl DeviceCache {
     /// Waits for every outstanding event, or for those of one private pool's blocks.
     pub(crate) fn synchronize_and_free_events<D: Driver>(&self, driver: &D, only: Option<PoolId>) -> Result<()> {
         lock(&self.figures).stats_mut().num_sync_all_streams += 1;
-        let mut pending = self.pending.lock_long();
-        let pending = &mut *pending.value;
-        self.record_all_deferred(pending, driver)?;
-        self.synchronize_events(pending, driver, only)
+        let streams = {
+            let mut pending = self.pending.lock_long();
+            self.record_all_deferred(&mut pending.value, driver)?;
+            pending.value.streams()
+        };
+        self.synchronize_events(streams, driver, only)
     }
 
     /// Waits for every outstanding event while scopes are open. Deferred blocks get events for all their uses: no
     /// capture has ordered those made since the scope began. Blocks used on a stream that captures now stay deferred.
     pub(crate) fn synchronize_in_scopes<D: Driver>(&self, driver: &D) -> Result<()> {
         lock(&self.figures).stats_mut().num_sync_all_streams += 1;
-        let mut pending = self.pending.lock_long();
-        let pending = &mut *pending.value;
-        let mut position = 0;
-        while position < pending.deferred_count() {
-            if pending.is_captured(driver, position)? {
-                position += 1;
-                continue;
+        let streams = {
+            let mut pending = self.pending.lock_long();
+            let pending = &mut *pending.value;
+            let mut position = 0;
+            while position < pending.deferred_count() {
+                if pending.is_captured(driver, position)? {
+                    position += 1;
+                    continue;
+                }
+                pending.keep_uses(position);
+                self.record_deferred(pending, driver, position)?;
             }
-            pending.keep_uses(position);
-            self.record_deferred(pending, driver, position)?;
-        }
-        self.synchronize_events(pending, driver, None)
+            pending.streams()
+        };
+        self.synchronize_events(streams, driver, None)
     }
 
-    /// Waits for the events in the queues, or for those of one private pool's blocks.
-    fn synchronize_events<D: Driver>(&self, pending: &mut Pending, driver: &D, only: Option<PoolId>) -> Result<()> {
-        for stream in pending.streams() {
+    /// Waits for the events of streams, or for those of one private pool's blocks.
+    fn synchronize_events<D: Driver>(&self, streams: Vec<StreamRef>, driver: &D, only: Option<PoolId>) -> Result<()> {
+        for stream in streams {
             let mut position = 0;
-            while let Some((event, waiter)) = pending.get(stream, position) {
+            while let Some((event, waiter, passes)) = self.pending_at(stream, position) {
                 if only.is_some() && self.owner_of(waiter) != only {
                     position += 1;
                     continue;
                 }
+                // Without the lock: a function of the host that the stream calls before the event may give blocks back.
                 driver.event_synchronize(event)?;
-                let passed = pending.pass(stream, position);
-                self.free_if_done(pending, passed);
+                let mut pending = self.pending.lock_long();
+                let pending = &mut *pending.value;
+                if pending.passes() == passes {
+                    let passed = pending.pass(stream, position);
+                    self.free_if_done(pending, passed);
+                } else {
+                    // Another thread has found events that passed, and this one may have been recorded anew.
+                    position = 0;
+                }
             }
         }
         Ok(())
+    }
+
+    /// An event that blocks wait for and one of the blocks, with the number of events that have passed until now.
+    fn pending_at(&self, stream: StreamRef, position: usize) -> Option<(EventHandle, Waiter, u64)> {
+        let pending = self.pending.lock();
+        let (event, waiter) = pending.get(stream, position)?;
+        Some((event, waiter, pending.passes()))
     }
 
     /// The private pool of a block that waits.

@@ -83,6 +83,8 @@ pub(crate) struct Pending {
     markers: Vec<(Ticket, Markers)>,
     /// What precedes the next work of streams that capture.
     pub(crate) passed: Passed,
+    /// Number of events that have passed: as long as it stays, an event keeps its position.
+    passes: u64,
 }
 
 impl Several {
@@ -267,9 +269,15 @@ impl Pending {
         Some((event, entry.waiter))
     }
 
+    /// The number of events that have passed so far.
+    pub(crate) fn passes(&self) -> u64 {
+        self.passes
+    }
+
     /// That event has passed: it is kept for later. The block if it waits no more.
     pub(crate) fn pass(&mut self, stream: StreamRef, position: usize) -> Option<Waiter> {
         let entry = self.events.pass(stream, position)?;
+        self.passes += 1;
         entry.pass(&mut self.alone, &mut self.several)
     }
 
@@ -278,11 +286,12 @@ impl Pending {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "each request comes here while blocks wait")]
     pub(crate) fn pass_all<D: Driver>(&mut self, driver: &D, mut free: impl FnMut(Waiter)) -> Result<Option<Waiter>> {
-        let Self { events, alone, several, .. } = self;
+        let Self { events, alone, several, passes, .. } = self;
         let mut last = None;
         let polled = events.poll(
             |event| driver.event_query(event),
             |entry| {
+                *passes += 1;
                 let passed = entry.pass(alone, several);
                 if let Some(before) = passed.and_then(|passed| last.replace(passed)) {
                     free(before);

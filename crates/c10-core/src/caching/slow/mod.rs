@@ -77,7 +77,8 @@ impl DeviceAllocator {
 
     pub(crate) fn new(position: usize, index: DeviceIndex, shared: &Arc<Shared>, config: Arc<AllocatorConfig>) -> Self {
         let cache = DeviceCache::new(position, index, shared, &config);
-        Self { cache, growth: Mutex::new(Growth::new(config)), asks_source: AtomicU64::new(0) }
+        // Requests that ask the driver take this lock, which functions of the host may not; giving back does without it.
+        Self { cache, growth: Mutex::held_through_waits(Growth::new(config)), asks_source: AtomicU64::new(0) }
     }
 
     /// Refuses what a pool's own source asks for while it is asked: the books are locked by its own thread.
