@@ -69,6 +69,7 @@ mod nccl;
 mod nvml;
 mod report;
 mod solver;
+mod standstill;
 mod toolkit;
 mod topology;
 mod unpack;
