@@ -5,8 +5,8 @@ mod common;
 use std::cell::RefCell;
 
 use c10_core::{
-    DeviceIndex, DeviceType, Error, Event, EventOptions, Result, RuntimeGuard, Stream, StreamError, StreamGuard,
-    StreamId,
+    DeviceIndex, DeviceType, Error, Event, EventOptions, Result, RuntimeGuard, SanitizerAction, SanitizerOptions,
+    Stream, StreamError, StreamGuard, StreamId,
 };
 use common::{DEVICE, Rig, config, relay, rig};
 
@@ -329,4 +329,25 @@ fn a_stream_outside_the_pools_is_ones_own() {
     assert_eq!(buffer.to_vec().unwrap(), [7; 4]);
     drop((others, buffer));
     assert_eq!(rig.left().streams, 0);
+}
+
+/// A buffer is read after the work of the stream that it was allocated on, whichever stream is current.
+#[test]
+fn copies_of_host_memory_follow_the_stream_of_the_buffer() {
+    for seed in 0..32 {
+        let simulated = testkit::SimulatedRuntime::new(testkit::Config::default().seed(seed));
+        let runtime = simulated.runtime();
+        let options = SanitizerOptions { action: SanitizerAction::Collect, ..SanitizerOptions::ranges() };
+        let sanitizer = runtime.enable_sanitizer(options);
+        for stream in [runtime.streams().pooled(DEVICE, 0).unwrap(), runtime.streams().unpooled(DEVICE, 0).unwrap()] {
+            let buffer = runtime.memory().buffer(1 << 20, &stream).unwrap();
+            buffer.fill(.., 7, &stream).unwrap();
+            assert!(buffer.to_vec().unwrap().iter().all(|&byte| byte == 7), "seed {seed}: it is read after the fill");
+            buffer.fill(.., 8, &stream).unwrap();
+            buffer.copy_from_slice(0, &[9; 4]).unwrap();
+            buffer.copy_from_buffer(4, &buffer.clone(), ..4, &stream).unwrap();
+            assert_eq!(buffer.to_vec().unwrap()[..9], [9, 9, 9, 9, 9, 9, 9, 9, 8], "seed {seed}");
+        }
+        assert_eq!(sanitizer.take_errors(), [], "seed {seed}");
+    }
 }

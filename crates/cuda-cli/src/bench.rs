@@ -106,7 +106,9 @@ pub(crate) fn run(given: &ArgMatches, out: &mut dyn Write) -> Result<u8, Error> 
             }
             Err(why) => json!({ "name": name, "error": why }),
         });
-        writeln!(out, "{}", json!({ "device": name_of(device), "figures": figures.collect::<Vec<_>>() }))?;
+        let (name, is_simulated) = (name_of(device), Runtime::current().is_simulated());
+        let figures: Vec<_> = figures.collect();
+        writeln!(out, "{}", json!({ "device": name, "simulated": is_simulated, "figures": figures }))?;
     } else {
         table(device, &results, out)?;
     }
@@ -126,7 +128,11 @@ fn one_sentence(failure: &Failure) -> String {
 }
 
 fn table(device: i32, results: &[(&str, Result<Figure, String>)], out: &mut dyn Write) -> Result<(), Error> {
-    writeln!(out, "cuda:{device}  {}\n", name_of(device).unwrap_or_else(|| "cannot be used".to_owned()))?;
+    writeln!(out, "cuda:{device}  {}", name_of(device).unwrap_or_else(|| "cannot be used".to_owned()))?;
+    if Runtime::current().is_simulated() {
+        writeln!(out, "the device is simulated: the figures are those of the simulator")?;
+    }
+    writeln!(out)?;
     let row = |(name, result): &(&str, Result<Figure, String>)| match result {
         Ok(figure) => {
             let (lowest, highest) = figure.ends();

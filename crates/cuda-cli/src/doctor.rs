@@ -16,10 +16,16 @@ use crate::machine::one_line;
 
 /// Prints a line for each thing that is looked for. The exit code is 1 if something that everything needs is missing.
 pub(crate) fn run(out: &mut dyn Write) -> Result<u8, Error> {
-    nodes(out)?;
+    // A simulated driver has no part in the kernel.
+    let is_simulated = Runtime::current().is_simulated();
+    if !is_simulated {
+        nodes(out)?;
+    }
     match Runtime::current().driver_version() {
         Ok((version, _)) => {
-            there(out, "driver", &format!("CUDA {}.{}", version / 1000, version % 1000 / 10), mapped("libcuda"))?;
+            let kind = if is_simulated { ", simulated: no GPU computes" } else { "" };
+            let state = format!("CUDA {}.{}{kind}", version / 1000, version % 1000 / 10);
+            there(out, "driver", &state, mapped("libcuda"))?;
         }
         Err(error) => missing(out, "driver", &error, "no device can be used; install NVIDIA's driver, 520 or newer")?,
     }

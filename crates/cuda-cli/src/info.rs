@@ -17,6 +17,9 @@ pub(crate) fn run(out: &mut dyn Write) -> Result<u8, Error> {
     match Runtime::current().driver_version() {
         Ok((version, from)) => {
             writeln!(out, "driver for CUDA {}.{}, {from}", version / 1000, version % 1000 / 10)?;
+            if Runtime::current().is_simulated() {
+                writeln!(out, "the devices are simulated: no GPU computes")?;
+            }
         }
         Err(error) => writeln!(out, "driver of unknown version: {error}")?,
     }

@@ -34,7 +34,7 @@ fn info_lists_the_devices_of_the_machine() {
     let _sim = testkit::simulated_runtime();
     let (code, text) = run(&["info"]);
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("cuda:0  "), "{text}");
+    assert!(text.contains("the devices are simulated") && text.contains("cuda:0  "), "{text}");
     assert!(text.contains(" free\n"), "{text}");
 }
 

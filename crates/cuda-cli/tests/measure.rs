@@ -95,6 +95,7 @@ fn files_that_are_no_traces_are_refused_by_their_line() {
 fn every_figure_is_measured_and_checked() {
     let (code, told_json) = json(&["bench", "--quick", "--json"]);
     assert_eq!((code, &told_json["device"]), (0, &"NVIDIA H200".into()), "{told_json}");
+    assert_eq!(told_json["simulated"], true);
     let figures = told_json["figures"].as_array().unwrap();
     assert_eq!(figures.len(), 10);
     for figure in figures {
@@ -104,7 +105,10 @@ fn every_figure_is_measured_and_checked() {
     }
     let (code, text, _) = told(program(&["bench", "--quick"]).env("CUDA_SIM_FAULTS", "cuGraphLaunch:3:999"));
     assert_eq!(code, 1);
-    assert!(text.contains("graph of 20 kernels queued: CUDA error"), "{text}");
+    assert!(
+        text.contains("the device is simulated") && text.contains("graph of 20 kernels queued: CUDA error"),
+        "{text}"
+    );
     let (code, text, _) = told(program(&["bench", "--quick"]).env("CUDA_SYS_LIBCUDA", "/nowhere/libcuda.so.1"));
     assert!(code == 1 && text.contains("cannot be used") && text.contains("/nowhere/libcuda.so.1"), "{text}");
 }

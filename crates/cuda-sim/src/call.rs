@@ -36,6 +36,8 @@ pub(crate) struct Call<'m> {
     /// `None` only while a function of the program runs or the thread waits.
     guard: Option<MutexGuard<'m, State>>,
     pub(crate) thread: u64,
+    /// Whether the program has made the call.
+    is_of_program: bool,
 }
 
 impl Deref for Call<'_> {
@@ -53,10 +55,16 @@ impl DerefMut for Call<'_> {
 
 impl<'m> Call<'m> {
     pub(crate) fn new(shared: &'m Shared, calling: &'static str) -> Self {
+        shared.note_call();
+        Self { is_of_program: true, ..Self::without_program(shared, calling) }
+    }
+
+    /// Begins a call that the program has not made: time passes meanwhile.
+    pub(crate) fn without_program(shared: &'m Shared, calling: &'static str) -> Self {
         let mut guard = shared.lock();
         let thread = thread_number();
         (guard.calling, guard.journal.caller) = (calling, thread);
-        Self { shared, guard: Some(guard), thread }
+        Self { shared, guard: Some(guard), thread, is_of_program: false }
     }
 
     /// Answers `NOT_INITIALIZED` before `cuInit` and in a process forked since.
@@ -273,6 +281,10 @@ impl<'m> Call<'m> {
 
     /// Lets other threads have the machine until something has finished.
     fn wait_at_most(&mut self, time: Duration) {
+        if self.is_of_program {
+            // A thread that waits within a call drives the simulation.
+            self.shared.note_call();
+        }
         let calling = self.calling;
         if let Some(guard) = self.guard.take() {
             let (mut guard, _) = self.shared.progress.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner);

@@ -70,6 +70,7 @@ mod nvml;
 mod panics;
 mod report;
 mod solver;
+mod standstill;
 mod toolkit;
 mod topology;
 mod unpack;

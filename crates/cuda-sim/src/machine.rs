@@ -20,11 +20,12 @@ use crate::journal::JournalEntry;
 use crate::model::memory::{MachineFile, MachineFileError, bytes};
 use crate::model::{DueHostWork, HostWork, State};
 use crate::report::{LiveHandles, Report};
+use crate::standstill::{self, Calls};
 use crate::toolkit::LibraryCall;
 use crate::topology::LinkFault;
 
 /// How often the pump of the default machine looks for work to finish.
-const PUMP_INTERVAL: Duration = Duration::from_millis(1);
+pub(crate) const PUMP_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What the threads that use a machine share.
 pub(crate) struct Shared {
@@ -35,12 +36,28 @@ pub(crate) struct Shared {
     host_threads: HostThreads,
     itself: Weak<Self>,
     seed: u64,
+    calls: Arc<Calls>,
 }
 
 impl Shared {
     /// Locks the machine. A panic elsewhere does not make the machine unusable: it answered that call with an error.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call of the program.
+    pub(crate) fn note_call(&self) {
+        self.calls.note();
+    }
+
+    /// Returns the count of the program's calls.
+    pub(crate) fn calls(&self) -> Arc<Calls> {
+        Arc::clone(&self.calls)
+    }
+
+    /// Whether work is queued; `None` while a call is under way.
+    pub(crate) fn has_queued_work(&self) -> Option<bool> {
+        self.state.try_lock().ok().map(|state| state.engine.len() > 0)
     }
 
     /// Lets a function of the program run on the thread of its context; gives it back when there is no thread.
@@ -64,8 +81,10 @@ impl Shared {
 /// A simulated machine: devices, memory, queued work and a clock.
 ///
 /// A machine is a value; clones are the same machine. Same configuration and same calls from one thread give the same
-/// history. Bind it to the threads of a test with [`Machine::bind`], or make it what every unbound thread uses with
-/// [`Machine::make_default`].
+/// history, unless the program pauses while work is queued: once the thread that called last has slept for a second or
+/// computed for three, the work goes on without a call, so that a program may wait by a channel, by a word of pinned
+/// memory that it polls, or for another process. Bind it to the threads of a test with [`Machine::bind`], or make it
+/// what every unbound thread uses with [`Machine::make_default`].
 #[derive(Clone)]
 pub struct Machine {
     shared: Arc<Shared>,
@@ -105,7 +124,9 @@ impl Machine {
         let open = |path: &PathBuf| MachineFile::open(path, config.devices, config.capacity_bytes);
         let file = config.machine_file.as_ref().map(open).transpose()?;
         let seed = config.seed;
-        Ok(Self::of_state(State::new(config, file), seed))
+        let machine = Self::of_state(State::new(config, file), seed);
+        standstill::watch(&machine.shared);
+        Ok(machine)
     }
 
     fn of_state(state: State, seed: u64) -> Self {
@@ -116,6 +137,7 @@ impl Machine {
             host_threads: HostThreads::default(),
             itself: Weak::clone(itself),
             seed,
+            calls: Arc::default(),
         });
         Self { shared }
     }
@@ -131,7 +153,7 @@ impl Machine {
         Bound { not_send: PhantomData }
     }
 
-    /// Makes this the machine of every thread that has none bound. Work makes progress only when some thread calls in.
+    /// Makes this the machine of every thread that has none bound.
     pub fn make_default(&self) {
         *DEFAULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clone());
     }
@@ -194,7 +216,8 @@ impl Machine {
         self.lock().clear_faults();
     }
 
-    /// What was noticed so far that hardware would not have noticed.
+    /// Mistakes of the program so far that hardware would not have noticed; empty for a right program. What happened is
+    /// told by [`Machine::calls`] and by the journal ([`Machine::keep_journal`]).
     #[must_use]
     pub fn reports(&self) -> Vec<Report> {
         self.lock().reports().to_vec()
@@ -324,7 +347,7 @@ fn pump(machine: &Weak<Shared>) {
     loop {
         std::thread::sleep(PUMP_INTERVAL);
         let Some(shared) = machine.upgrade() else { return };
-        let mut call = Call::new(&shared, "pump");
+        let mut call = Call::without_program(&shared, "pump");
         call.let_time_pass(PUMP_INTERVAL);
         call.destroy_orphans();
         call.tell_others();

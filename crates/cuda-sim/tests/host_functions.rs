@@ -12,6 +12,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -162,4 +163,37 @@ fn the_order_of_functions_follows_from_the_seed() {
     orders.sort();
     orders.dedup();
     assert!(orders.len() > 5, "all seeds give the same order");
+}
+
+/// Sends on a channel that the program waits for.
+unsafe extern "C" fn send(data: *mut c_void) {
+    // SAFETY: the address of a sender that is never freed.
+    let sender = unsafe { &*data.cast::<Mutex<mpsc::Sender<u32>>>() };
+    sender.lock().expect("nobody panics").send(7).expect("the program waits");
+}
+
+#[test]
+fn a_program_that_waits_by_a_channel_does_not_stand_still() {
+    let rig = Rig::new(Config::default());
+    let (stream, (sender, receiver)) = (rig.stream(1), mpsc::channel());
+    let sender = keep(Mutex::new(sender));
+    call!(rig, cuLaunchHostFunc(stream, Some(send), ptr::from_ref(sender).cast_mut().cast())).expect("queued");
+    assert_eq!(receiver.recv(), Ok(7));
+}
+
+#[test]
+fn a_program_that_polls_a_pinned_word_does_not_stand_still() {
+    let rig = Rig::new(Config::default());
+    let (stream, memory) = (rig.stream(1), rig.alloc(4));
+    let mut pinned = ptr::null_mut();
+    call!(rig, cuMemHostAlloc(&mut pinned, 4, 0)).expect("there is memory");
+    // SAFETY: four aligned bytes of memory that stays allocated; the machine alone writes them meanwhile.
+    let word = unsafe { AtomicU32::from_ptr(pinned.cast()) };
+    word.store(0, Ordering::SeqCst);
+    rig.write(memory, &[1, 2, 3, 4]);
+    call!(rig, cuMemcpyDtoHAsync_v2(pinned, memory, 4, stream)).expect("queued");
+    while word.load(Ordering::SeqCst) == 0 {
+        thread::yield_now();
+    }
+    assert_eq!(word.load(Ordering::SeqCst), 0x0403_0201);
 }

@@ -7,6 +7,8 @@
 #[macro_use]
 mod support;
 
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
 use cuda_sim::{Config, Machine};
 use cuda_sys::driver::types::CUmem_advise;
 use support::Rig;
@@ -117,4 +119,67 @@ fn devices_take_memory_for_what_they_touch() {
     assert_eq!(before - free(&rig), 3 * SLAB, "the device keeps the place");
     call!(rig, cuMemFree_v2(pointer)).expect("allocated");
     assert_eq!(free(&rig), before);
+}
+
+/// A kernel whose threads change words that the host changes too, `ROUNDS` times each: an integer of 32 bits, one of 64
+/// and, by a compare-and-swap in a loop, another of 32.
+const COUNTS: &str = ".version 7.8\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 a) {\n\
+                      .reg .b64 %a, %o;\n.reg .b32 %i, %x, %y, %z;\n.reg .pred %p;\nld.param.u64 %a, [a];\nmov.u32 %i, 0;\n\
+                      LOOP:\nred.global.sys.add.u32 [%a], 1;\natom.global.sys.add.u64 %o, [%a+8], 1;\n\
+                      AGAIN:\nld.relaxed.sys.global.u32 %x, [%a+16];\nadd.u32 %y, %x, 1;\n\
+                      atom.global.sys.cas.b32 %z, [%a+16], %x, %y;\nsetp.ne.u32 %p, %z, %x;\n@%p bra AGAIN;\n\
+                      add.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, 500;\n@%p bra LOOP;\nret;\n}\n\0";
+const ROUNDS: u32 = 500;
+
+/// Runs the kernel on a warp while a thread of the host changes the words as well, and checks that no change is lost.
+fn count_beside_the_host(rig: &Rig, pointer: u64) {
+    let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+    call!(rig, cuModuleLoadData(&mut module, COUNTS.as_ptr().cast())).expect("it is PTX");
+    call!(rig, cuModuleGetFunction(&mut function, module, c"k".as_ptr())).expect("it has one");
+    let mut parameters = [std::ptr::from_ref(&pointer).cast_mut().cast()];
+    let (stream, none) = (rig.stream(1), std::ptr::null_mut());
+    let at = |offset: u64| usize::try_from(pointer + offset).expect("an address");
+    // SAFETY: four aligned bytes of memory that stays allocated, used by atomic operations alone.
+    let word = unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at(0))) };
+    // SAFETY: eight such bytes.
+    let long = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at(8))) };
+    // SAFETY: four such bytes.
+    let swapped = unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at(16))) };
+    word.store(0, Ordering::SeqCst);
+    long.store(0, Ordering::SeqCst);
+    swapped.store(0, Ordering::SeqCst);
+    let (is_over, added) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                word.fetch_add(1, Ordering::SeqCst);
+                long.fetch_add(1, Ordering::SeqCst);
+                swapped.fetch_add(1, Ordering::SeqCst);
+                added.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        while added.load(Ordering::SeqCst) == 0 {
+            std::hint::spin_loop();
+        }
+        let launched =
+            call!(rig, cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, parameters.as_mut_ptr(), none));
+        let finished = call!(rig, cuStreamSynchronize(stream));
+        is_over.store(true, Ordering::SeqCst);
+        launched.and(finished).expect("the kernel runs");
+    });
+    let all = added.load(Ordering::SeqCst) + 32 * ROUNDS;
+    let found = (word.load(Ordering::SeqCst), long.load(Ordering::SeqCst), swapped.load(Ordering::SeqCst));
+    assert_eq!(found, (all, u64::from(all), all), "no change is lost");
+}
+
+#[test]
+fn atomic_instructions_and_the_host_lose_no_changes() {
+    let rig = Rig::new(Config::default());
+    let managed = managed(&rig, PAGE);
+    let mut pinned = std::ptr::null_mut();
+    call!(rig, cuMemHostAlloc(&mut pinned, PAGE, 2)).expect("there is memory");
+    for _ in 0..10 {
+        count_beside_the_host(&rig, managed);
+        count_beside_the_host(&rig, pinned.expose_provenance() as u64);
+    }
 }

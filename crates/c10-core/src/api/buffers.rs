@@ -16,6 +16,7 @@ pub use borrowed::construct_storage_from_data_pointer;
 pub use typed::DeviceSlice;
 
 use crate::api::arg::{DeviceArg, StreamArg};
+use crate::api::event::Event;
 use crate::api::ipc::{Received, SharedBuffer};
 use crate::api::mem_pool::MemPool;
 use crate::api::pinned::PinnedBuffer;
@@ -292,8 +293,8 @@ impl DeviceBuffer {
         self.runtime.ipc().send(&self.memory)
     }
 
-    /// Copies `from` into the buffer at `offset`, after the work of the current stream of the buffer's device. The copy
-    /// is done when the call returns, and every stream sees it.
+    /// Copies `from` into the buffer at `offset`, after the work of the current stream of the buffer's device and of
+    /// the stream that the buffer was allocated on. The copy is done when the call returns, and every stream sees it.
     ///
     /// # Errors
     /// The bytes do not fit, the current stream is capturing, the sync debug mode forbids waiting, or
@@ -346,7 +347,8 @@ impl DeviceBuffer {
     }
 
     /// Copies the buffer's bytes from `offset` on into `to`, after the work of the current stream of the buffer's
-    /// device. The copy is done when the call returns.
+    /// device and of the stream that the buffer was allocated on. Work of other streams has to be waited for, as has
+    /// that of the buffer's stream where another library made the stream. The copy is done when the call returns.
     ///
     /// # Errors
     /// The buffer ends before `to` is full, the current stream is capturing, the sync debug mode forbids waiting, or
@@ -685,7 +687,8 @@ impl DeviceBuffer {
         }
     }
 
-    /// The stream that copies of plain host memory follow.
+    /// Returns the stream that copies of plain host memory are queued on. Their order is after the stream that the
+    /// buffer was allocated on, too.
     fn for_host_copy(&self) -> Result<(&Started, Stream)> {
         let ready = self.runtime.ready()?;
         let stream = self.runtime.streams().current(self.device_index())?;
@@ -693,7 +696,22 @@ impl DeviceBuffer {
             return Err(Error::Graph(GraphError::UnpinnedCopy));
         }
         self.runtime.sync_debug_state().police()?;
+        if stream.reference() != self.memory.stream {
+            self.follow_own_stream(ready, stream.reference())?;
+        }
         Ok((ready, stream))
+    }
+
+    /// Orders later work of a stream after the work so far of the stream that the buffer was allocated on. That of a
+    /// capture does not run, and a stream of another library may be gone.
+    #[cold]
+    fn follow_own_stream(&self, ready: &Started, stream: StreamRef) -> Result<()> {
+        let own = self.memory.stream;
+        let is_alive = own.device == stream.device && ready.streams.of(own.device)?.owns(own.handle);
+        if self.memory.is_received() || !is_alive || ready.captures.of(&ready.api, own)?.is_some() {
+            return Ok(());
+        }
+        Event::order(&self.runtime, own, stream)
     }
 }
 

@@ -250,6 +250,13 @@ impl Event {
         })
     }
 
+    /// Orders later work of `stream` after the work of `earlier` so far.
+    pub(crate) fn order(runtime: &Runtime, earlier: StreamRef, stream: StreamRef) -> Result<()> {
+        let (event, ready) = (Self::on(runtime, EventOptions::default()), runtime.ready()?);
+        event.inner.record(ready, earlier)?;
+        event.inner.wait(ready, stream)
+    }
+
     /// Records the event as [`Self::record`] does, unless it was recorded before; torch's `recordOnce`. Of threads that do
     /// so at the same time more than one may record it.
     ///

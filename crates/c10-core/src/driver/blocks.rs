@@ -1,6 +1,7 @@
 //! Telling a driver which blocks the caching allocators have handed out, where it asks for that.
 //!
 //! A simulated driver that checks kernels has a table of functions for this; a real driver has none. It is looked for once.
+//! Another table tells simulated drivers from others.
 //!
 //! # Safety
 //! The table belongs to the driver and lives as long as the process, as that of every `cuGetExportTable` does. Its functions
@@ -11,7 +12,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cuda_sys::Driver as Table;
-use cuda_sys::driver::{BLOCK_TABLE_ID, BlockTable};
+use cuda_sys::driver::{BLOCK_TABLE_ID, BlockTable, SIMULATED_TABLE_ID};
 
 use crate::base::handles::StreamRef;
 use crate::driver::Api;
@@ -31,6 +32,14 @@ impl Listener {
         let table = unsafe { table.cast::<BlockTable>().as_ref() }?;
         (table.size >= size_of::<BlockTable>()).then_some(Self(table))
     }
+}
+
+/// Whether a driver is a simulated one.
+pub(crate) fn is_simulated(driver: &Table) -> bool {
+    let mut table: *const c_void = ptr::null();
+    // SAFETY: both pointers outlive the call.
+    let answer = unsafe { driver.cuGetExportTable(&mut table, &SIMULATED_TABLE_ID) };
+    answer.is_ok() && !table.is_null()
 }
 
 impl Api {

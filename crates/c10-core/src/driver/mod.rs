@@ -34,6 +34,7 @@ mod stream;
 mod tensor_map;
 mod vmm;
 
+pub(crate) use blocks::is_simulated;
 pub(crate) use conditional::{ConditionHandle, ConditionalKind};
 pub(crate) use cuda::{Api, count_devices};
 pub(crate) use file_locks::ByteLock;

@@ -332,6 +332,18 @@ impl Runtime {
         Ok((table.version().0, table.origin().to_owned()))
     }
 
+    /// Whether the driver simulates its devices: no GPU computes then, and times tell of the simulator. `false` where
+    /// no driver can be loaded.
+    ///
+    /// ```
+    /// let simulated = testkit::simulated_runtime();
+    /// assert!(simulated.runtime().is_simulated());
+    /// ```
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.0.table().is_ok_and(|table| crate::driver::is_simulated(table))
+    }
+
     /// The started runtime.
     #[inline]
     pub(crate) fn ready(&self) -> Result<&Started> {

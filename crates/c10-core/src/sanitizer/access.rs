@@ -3,9 +3,59 @@
 use std::sync::Arc;
 
 use crate::base::error::{AccessType, SanitizedAccess, UnsynchronizedAccessError};
-use crate::trace::{Stack, TraceFrame};
+use crate::trace::{Stack, TraceAccess, TraceFrame};
 
 use super::clock::Agent;
+
+/// Memory that a piece of work uses, whenever and wherever the work runs.
+#[derive(Clone, Debug)]
+pub(super) struct Use {
+    /// Address of the first byte.
+    pub(super) start: u64,
+    /// Number of bytes.
+    pub(super) size: u64,
+    pub(super) is_write: bool,
+    pub(super) operation: &'static str,
+    pub(super) arguments: Arguments,
+    pub(super) is_output: bool,
+}
+
+/// One execution of a piece of work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Execution<'a> {
+    pub(super) agent: Agent,
+    /// Number of the work.
+    pub(super) work: u64,
+    /// Handle of the stream; `None` for the host.
+    pub(super) stream: Option<u64>,
+    /// Whether the work is part of a graph that was launched.
+    pub(super) is_replayed: bool,
+    pub(super) stack: Option<&'a Arc<Stack>>,
+}
+
+impl From<&TraceAccess> for Use {
+    fn from(access: &TraceAccess) -> Self {
+        let TraceAccess { address, size, is_write, operation, argument, is_output, .. } = *access;
+        Self { start: address, size, is_write, operation, arguments: Arguments::One(argument), is_output }
+    }
+}
+
+impl Use {
+    /// Returns the access that one execution of the work makes.
+    pub(super) fn by(&self, execution: &Execution<'_>) -> Arc<Access> {
+        Arc::new(Access {
+            agent: execution.agent,
+            work: execution.work,
+            is_write: self.is_write,
+            stream: execution.stream,
+            operation: self.operation,
+            is_replayed: execution.is_replayed,
+            arguments: self.arguments.clone(),
+            is_output: self.is_output,
+            stack: execution.stack.cloned(),
+        })
+    }
+}
 
 /// What a piece of work does to memory.
 #[derive(Debug)]

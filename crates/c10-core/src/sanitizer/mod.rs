@@ -21,12 +21,12 @@ use crate::base::device::DeviceIndex;
 use crate::trace::{Stack, TraceAccess, TraceBlock, TraceEvent, TraceKind, TraceKinds, TraceSegment, TraceStream};
 
 pub(crate) use access::Race;
-use access::{Access, Arguments};
 use clock::Clock;
 pub(crate) use listener::{Listener, listen, listen_if_asked};
 pub use listener::{SanitizerAction, SanitizerOptions};
 pub(crate) use order::HostThread;
-use order::{Order, Words};
+use order::Words;
+use ranges::Ranges;
 use tensors::{Tensors, backfill};
 use worlds::Worlds;
 
@@ -40,7 +40,8 @@ use worlds::Worlds;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SanitizerMode {
     /// Torch's rules: two accesses conflict if they are to tensors that begin at the same address. Order comes from events,
-    /// streams and waits of the host; graphs, host memory and what the allocator does count for nothing.
+    /// streams and waits of the host; host memory and what the allocator does count for nothing. Captured work is not
+    /// executed, so its accesses belong to each launch of the graph, on the stream that launches it.
     Tensors,
     /// Two accesses conflict if they are to the same bytes. Memory that the allocator hands out anew before work on it is
     /// done, launches of graphs and accesses of the host to pinned memory are seen, and whatever the host was told to be done
@@ -51,10 +52,11 @@ pub enum SanitizerMode {
 impl SanitizerMode {
     /// The events that a checker has to be told.
     pub(crate) fn kinds(self) -> TraceKinds {
-        let both = TraceKinds::from(TraceKind::Memory).and(TraceKind::Access);
+        let accesses = TraceKinds::from(TraceKind::Memory).and(TraceKind::Access);
+        let graphs = accesses.and(TraceKind::Graph).and(TraceKind::Order);
         match self {
-            Self::Tensors => both.and(TraceKind::Event).and(TraceKind::Stream).and(TraceKind::Synchronize),
-            Self::Ranges => both.and(TraceKind::Order).and(TraceKind::Graph).and(TraceKind::Pinned),
+            Self::Tensors => graphs.and(TraceKind::Event).and(TraceKind::Stream).and(TraceKind::Synchronize),
+            Self::Ranges => graphs.and(TraceKind::Pinned),
         }
     }
 }
@@ -72,16 +74,16 @@ pub(crate) struct Checker {
 #[derive(Debug)]
 enum Rules {
     Tensors(Box<ByTensor>),
-    Ranges(Box<Worlds>),
+    Ranges(Box<Worlds<Ranges>>),
 }
 
 /// What torch's rules go by.
 #[derive(Debug, Default)]
 struct ByTensor {
-    order: Order,
-    events: Words<u64, Option<Clock>>,
+    worlds: Worlds<Tensors>,
+    /// Events that exist.
+    events: Words<u64, ()>,
     streams: Words<u64, ()>,
-    tensors: Tensors,
 }
 
 /// All threads of the host as one.
@@ -118,7 +120,15 @@ impl Checker {
             return self.access(access, thread, stack, races);
         }
         match &mut self.rules {
-            Rules::Tensors(rules) => rules.observe(event, stack),
+            Rules::Tensors(rules) => {
+                if let TraceEvent::GraphReplayed { graph, stream } = *event {
+                    self.work += 1;
+                    let stream = rules.know_stream(stream);
+                    rules.worlds.replay((HOST, self.work), graph, stream, stack, races);
+                } else {
+                    rules.observe(event, stack);
+                }
+            }
             Rules::Ranges(worlds) => {
                 if let TraceEvent::GraphReplayed { graph, stream } = *event {
                     self.work += 1;
@@ -142,9 +152,13 @@ impl Checker {
         let (mut accesses, others) =
             std::mem::take(&mut self.begun).into_iter().partition::<Vec<_>, _>(|begun| begun.work == access.work);
         self.begun = others;
-        match &mut self.rules {
-            Rules::Tensors(rules) => rules.work(self.work, &accesses, stack, races),
-            Rules::Ranges(worlds) => worlds.work((thread, self.work), &accesses, stack, races),
+        match (&mut self.rules, access.stream) {
+            (Rules::Tensors(_), None) => {}
+            (Rules::Tensors(rules), Some(stream)) => {
+                let stream = rules.know_stream(stream);
+                rules.worlds.work((HOST, self.work), Some(stream), &accesses, stack, races);
+            }
+            (Rules::Ranges(worlds), on) => worlds.work((thread, self.work), on, &accesses, stack, races),
         }
         accesses.clear();
         if self.begun.is_empty() {
@@ -186,19 +200,17 @@ impl ByTensor {
     }
 
     fn know_event(&mut self, event: u64) {
-        self.events.entry(event).or_insert_with(|| {
-            backfill!("Event with id:", event, "event creation");
-            None
-        });
+        self.events.entry(event).or_insert_with(|| backfill!("Event with id:", event, "event creation"));
     }
 
     fn create_event(&mut self, event: u64) {
-        if self.events.insert(event, None).is_some() {
+        if self.events.insert(event, ()).is_some() {
             tracing::info!(
                 "Found duplicate event creation in the trace for event with id: {event}. Assuming the trace for event deletion \
                  wasn't caught and backfilling it now. Perhaps the sanitizer was enabled after some torch operations?"
             );
         }
+        self.worlds.remove_mark(event);
     }
 
     fn create_stream(&mut self, stream: TraceStream) {
@@ -218,73 +230,46 @@ impl ByTensor {
             TraceEvent::EventDeleted { event, .. } => {
                 self.know_event(event);
                 self.events.remove(&event);
+                self.worlds.remove_mark(event);
             }
             TraceEvent::EventRecorded { event, stream } => {
                 self.know_event(event);
                 let stream = self.know_stream(stream);
-                let clock = self.order.clock(stream, HOST).clone();
-                self.events.insert(event, Some(clock));
+                self.worlds.place(event, stream, HOST);
             }
             TraceEvent::EventWaited { event, stream } => {
                 self.know_event(event);
                 let stream = self.know_stream(stream);
-                if let Some(Some(clock)) = self.events.get(&event) {
-                    self.order.wait(stream, HOST, clock);
-                }
+                self.worlds.wait(event, stream, HOST);
             }
             TraceEvent::EventSynchronized { event, .. } => {
                 self.know_event(event);
-                if let Some(Some(clock)) = self.events.get(&event) {
-                    self.order.learn(HOST, clock);
-                }
+                self.worlds.see_mark(event, HOST);
             }
             TraceEvent::StreamSynchronized(stream) => {
                 let stream = self.know_stream(stream);
-                self.order.learn_stream(HOST, stream);
+                self.worlds.see_stream(stream, HOST);
             }
-            TraceEvent::DeviceSynchronized(_) => self.order.learn_device(HOST, None),
+            TraceEvent::DeviceSynchronized(_) => self.worlds.see_device(None, HOST),
             TraceEvent::StreamCreated(stream) => self.create_stream(stream),
+            TraceEvent::CaptureBegun(stream) => self.worlds.begin_capture(Self::stream(stream)),
+            TraceEvent::CaptureEnded(stream) => self.worlds.end_capture(Self::stream(stream)),
+            TraceEvent::GraphCaptured { graph, stream } => self.worlds.captured(graph, Self::stream(stream)),
+            TraceEvent::GraphInstantiated { graph, exec } => self.worlds.instantiated(graph, exec),
             TraceEvent::Allocated(TraceBlock { address, .. }) | TraceEvent::UncachedAllocated { address, .. } => {
-                self.tensors.allocate(address, stack.cloned());
+                self.worlds.allocate(address, stack.cloned());
             }
             TraceEvent::FreeRequested(TraceBlock { address, .. }) | TraceEvent::UncachedFreed { address } => {
-                self.tensors.free(address);
+                self.worlds.free(address);
             }
+            TraceEvent::SegmentFreed(TraceSegment { address, size, .. })
+            | TraceEvent::SegmentUnmapped(TraceSegment { address, size, .. }) => self.worlds.unmap(address, size),
             _ => {}
-        }
-    }
-
-    /// Work on a stream. Of each tensor there is one access, with all arguments that are this tensor: a write if it is
-    /// written at all. Reads are compared first, as torch does.
-    fn work(&mut self, work: u64, told: &[TraceAccess], stack: Option<&Arc<Stack>>, races: &mut Vec<Race>) {
-        let Some(stream) = told.first().and_then(|access| access.stream) else { return };
-        let agent = {
-            let stream = self.know_stream(stream);
-            self.order.work(stream, HOST, work)
-        };
-        for is_write in [false, true] {
-            for (position, access) in told.iter().enumerate() {
-                let is_same = |other: &&TraceAccess| other.address == access.address && other.size > 0;
-                let is_written = told.iter().filter(is_same).any(|other| other.is_write);
-                let is_first = !told[..position].iter().any(|other| is_same(&other));
-                if access.size == 0 || access.is_on_host || is_written != is_write || !is_first {
-                    continue;
-                }
-                let mut arguments = Arguments::One("");
-                told.iter().filter(is_same).for_each(|other| arguments.add(other.argument));
-                let is_output = told.iter().filter(is_same).any(|other| other.is_output);
-                let (stream, operation) = (Some(stream.handle), access.operation);
-                let stack = stack.cloned();
-                let is_replayed = false;
-                let access_made =
-                    Access { agent, work, is_write, stream, operation, is_replayed, arguments, is_output, stack };
-                self.tensors.access(access.address, &Arc::new(access_made), &self.order, races);
-            }
         }
     }
 }
 
-impl Worlds {
+impl Worlds<Ranges> {
     /// Takes in what is no work.
     #[expect(clippy::wildcard_enum_match_arm, reason = "the rules go by these events, and by no new one")]
     fn observe(&mut self, event: &TraceEvent, thread: HostThread, work: u64, stack: Option<&Arc<Stack>>) {
@@ -294,7 +279,7 @@ impl Worlds {
             TraceEvent::StreamFollowed { earlier, stream } => self.follow(stream, earlier, thread),
             TraceEvent::MarkSeen { event } => self.see_mark(event, thread),
             TraceEvent::StreamSeen(stream) => self.see_stream(stream, thread),
-            TraceEvent::DeviceSeen(device) => self.see_device(device, thread),
+            TraceEvent::DeviceSeen(device) => self.see_device(Some(device), thread),
             TraceEvent::CaptureBegun(stream) => self.begin_capture(stream),
             TraceEvent::CaptureEnded(stream) => self.end_capture(stream),
             TraceEvent::GraphCaptured { graph, stream } => self.captured(graph, stream),

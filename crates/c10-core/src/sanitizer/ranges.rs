@@ -7,8 +7,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::access::Access;
+use crate::trace::{Stack, TraceAccess};
+
+use super::access::{Access, Race, Use};
 use super::order::Order;
+use super::worlds::{Memory, Worlds};
+
+/// Device memory that was handed out.
+#[derive(Debug)]
+pub(super) struct Block {
+    end: u64,
+    /// Number of the last work before.
+    after: u64,
+    stack: Option<Arc<Stack>>,
+}
 
 /// The bytes that were accessed.
 #[derive(Debug, Default)]
@@ -127,5 +139,46 @@ impl Ranges {
         self.split(end);
         let gone: Vec<u64> = self.cells.range(start..end).map(|(&from, _)| from).collect();
         gone.iter().for_each(|from| drop(self.cells.remove(from)));
+    }
+}
+
+impl Memory for Ranges {
+    type Blocks = BTreeMap<u64, Block>;
+
+    fn uses(accesses: &[TraceAccess]) -> Vec<Use> {
+        accesses.iter().filter(|access| access.size > 0).map(Use::from).collect()
+    }
+
+    fn of_graph(recorded: Vec<Use>) -> Vec<Use> {
+        recorded
+    }
+
+    fn note(&mut self, blocks: &Self::Blocks, used: &Use, access: &Arc<Access>, order: &Order, races: &mut Vec<Race>) {
+        for overlap in self.access(used.start, used.size, access, order) {
+            let block = blocks.range(..=overlap.start).next_back().map(|(_, block)| block);
+            let block = block.filter(|block| overlap.start < block.end);
+            races.push(Race {
+                address: overlap.start,
+                bytes: Some(overlap.bytes),
+                is_reused: block.is_some_and(|block| overlap.previous.work <= block.after),
+                allocation: block.and_then(|block| block.stack.clone()),
+                current: Arc::clone(access),
+                previous: overlap.previous,
+            });
+        }
+    }
+}
+
+impl Worlds<Ranges> {
+    /// Memory was handed out after so much work.
+    pub(super) fn allocate(&mut self, address: u64, size: u64, after: u64, stack: Option<Arc<Stack>>) {
+        self.blocks.insert(address, Block { end: address.saturating_add(size), after, stack });
+    }
+
+    /// Memory went back to the driver, which waits for what uses it.
+    pub(super) fn unmap(&mut self, address: u64, size: u64) {
+        self.live_memory().forget(address, size);
+        let gone: Vec<u64> = self.blocks.range(address..address.saturating_add(size)).map(|(&from, _)| from).collect();
+        gone.iter().for_each(|from| drop(self.blocks.remove(from)));
     }
 }

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use crate::trace::Stack;
+use crate::trace::{Stack, TraceAccess};
 
-use super::access::{Access, Race};
+use super::access::{Access, Race, Use};
 use super::order::{Order, Words};
+use super::worlds::{Memory, Worlds};
 
 /// Said of memory that was accessed, or freed, without having been allocated while the sanitizer listened.
 macro_rules! backfill {
@@ -25,42 +26,61 @@ macro_rules! backfill {
 }
 pub(super) use backfill;
 
-/// The tensors that are known.
+/// The tensors that were accessed.
 #[derive(Debug, Default)]
 pub(super) struct Tensors(Words<u64, Tensor>);
 
 #[derive(Debug, Default)]
 struct Tensor {
-    allocation: Option<Arc<Stack>>,
     /// Since the last write.
     reads: Vec<Arc<Access>>,
     write: Option<Arc<Access>>,
 }
 
-impl Tensors {
-    /// Memory was handed out.
-    pub(super) fn allocate(&mut self, address: u64, allocation: Option<Arc<Stack>>) {
-        if self.0.contains_key(&address) {
-            tracing::info!(
-                "Found duplicate tensor allocation in the trace for tensor with pointer: {address}. Assuming the trace for \
-                 tensor deallocation wasn't caught and backfilling it now. Perhaps the sanitizer was enabled after some \
-                 torch operations?"
-            );
+impl Memory for Tensors {
+    /// Tensors that are allocated, with the stacks of their allocations.
+    type Blocks = Words<u64, Option<Arc<Stack>>>;
+
+    /// Of each tensor there is one access, with all arguments that are this tensor: a write if it is written at all.
+    /// Reads are compared first, as torch does.
+    fn uses(accesses: &[TraceAccess]) -> Vec<Use> {
+        let mut uses: Vec<Use> = Vec::new();
+        for access in accesses.iter().filter(|access| access.size > 0 && !access.is_on_host) {
+            match uses.iter_mut().find(|known| known.start == access.address) {
+                Some(known) => {
+                    known.is_write |= access.is_write;
+                    known.is_output |= access.is_output;
+                    known.arguments.add(access.argument);
+                }
+                None => uses.push(Use::from(access)),
+            }
         }
-        self.0.insert(address, Tensor { allocation, ..Tensor::default() });
+        uses.sort_by_key(|used| used.is_write);
+        uses
     }
 
-    /// Memory was given back.
-    pub(super) fn free(&mut self, address: u64) {
-        if self.0.remove(&address).is_none() {
-            backfill!("tensor with pointer:", address, "tensor allocation");
+    /// Of each tensor the first write, or the first read where the graph only reads the tensor.
+    fn of_graph(recorded: Vec<Use>) -> Vec<Use> {
+        let mut places: Words<u64, usize> = Words::default();
+        let mut uses: Vec<Use> = Vec::new();
+        for used in recorded {
+            let place = *places.entry(used.start).or_insert(uses.len());
+            match uses.get_mut(place) {
+                None => uses.push(used),
+                Some(known) if used.is_write && !known.is_write => *known = used,
+                Some(_) => {}
+            }
         }
+        uses.sort_by_key(|used| used.is_write);
+        uses
     }
 
-    /// A tensor is accessed; the races are added to `races`.
-    pub(super) fn access(&mut self, address: u64, access: &Arc<Access>, order: &Order, races: &mut Vec<Race>) {
+    fn note(&mut self, blocks: &Self::Blocks, used: &Use, access: &Arc<Access>, order: &Order, races: &mut Vec<Race>) {
+        let address = used.start;
         let tensor = self.0.entry(address).or_insert_with(|| {
-            backfill!("tensor with pointer:", address, "tensor allocation");
+            if !blocks.contains_key(&address) {
+                backfill!("tensor with pointer:", address, "tensor allocation");
+            }
             Tensor::default()
         });
         let against: &[Arc<Access>] = match (&tensor.write, access.is_write && !tensor.reads.is_empty()) {
@@ -73,7 +93,7 @@ impl Tensors {
             address,
             bytes: None,
             is_reused: false,
-            allocation: tensor.allocation.clone(),
+            allocation: blocks.get(&address).cloned().flatten(),
             current: Arc::clone(access),
             previous: Arc::clone(previous),
         }));
@@ -83,5 +103,36 @@ impl Tensors {
         } else {
             tensor.reads.push(Arc::clone(access));
         }
+    }
+}
+
+impl Worlds<Tensors> {
+    /// Memory was handed out.
+    pub(super) fn allocate(&mut self, address: u64, allocation: Option<Arc<Stack>>) {
+        if self.blocks.insert(address, allocation).is_some() {
+            tracing::info!(
+                "Found duplicate tensor allocation in the trace for tensor with pointer: {address}. Assuming the trace for \
+                 tensor deallocation wasn't caught and backfilling it now. Perhaps the sanitizer was enabled after some \
+                 torch operations?"
+            );
+        }
+        self.forget(address);
+    }
+
+    /// Memory was given back.
+    pub(super) fn free(&mut self, address: u64) {
+        if self.blocks.remove(&address).is_none() {
+            backfill!("tensor with pointer:", address, "tensor allocation");
+        }
+        self.forget(address);
+    }
+
+    fn forget(&mut self, address: u64) {
+        self.for_each_memory(|memory| drop(memory.0.remove(&address)));
+    }
+
+    /// A segment went back to the driver, and with it what launches of graphs did to memory of theirs in it.
+    pub(super) fn unmap(&mut self, address: u64, size: u64) {
+        self.live_memory().0.retain(|at, _| !(address..address.saturating_add(size)).contains(at));
     }
 }

@@ -322,3 +322,61 @@ fn bytes_beside_each_other_do_not_race_and_common_ones_are_told() {
     let eight = Some(8);
     assert_eq!(found, [(1, 8, eight), (1, 16, eight), (3, 16, eight), (1, 24, eight), (2, 32, eight)]);
 }
+
+fn captured(graph: u64, exec: u64, on: u64) -> [TraceEvent; 3] {
+    [
+        TraceEvent::CaptureEnded(stream(on)),
+        TraceEvent::GraphCaptured { graph, stream: stream(on) },
+        TraceEvent::GraphInstantiated { graph, exec },
+    ]
+}
+
+impl Case {
+    /// A launch of a graph; the number of races that it brings.
+    fn replay(&mut self, exec: u64, on: u64) -> usize {
+        let mut races = Vec::new();
+        let event = TraceEvent::GraphReplayed { graph: exec, stream: stream(on) };
+        self.checker.observe(&event, HostThread(0), None, &mut races);
+        races.len()
+    }
+}
+
+#[test]
+fn captured_work_belongs_to_the_stream_that_launches_the_graph() {
+    for mode in [SanitizerMode::Tensors, SanitizerMode::Ranges] {
+        let mut case = Case::new(mode);
+        case.passes(0, &[], &[1]);
+        case.tell(TraceEvent::CaptureBegun(stream(1)));
+        case.passes(1, &[1], &[2]);
+        case.tell_all(captured(7, 8, 1));
+        case.passes(0, &[1], &[]);
+        assert_eq!(case.replay(8, 0), 0);
+        case.passes(0, &[2], &[1]);
+        assert_eq!(case.replay(8, 2), 2, "1 is read too early, and 2 is written while it is read: {mode:?}");
+    }
+}
+
+#[test]
+fn streams_that_join_a_capture_are_compared_within_it() {
+    for mode in [SanitizerMode::Tensors, SanitizerMode::Ranges] {
+        let waits = |case: &mut Case, from, by| match mode {
+            SanitizerMode::Tensors => case.tell_all([recorded(1, from), waited(1, by)]),
+            SanitizerMode::Ranges => case.tell_all([
+                TraceEvent::MarkPlaced { event: 1, stream: stream(from) },
+                TraceEvent::MarkAwaited { event: 1, stream: stream(by) },
+            ]),
+        };
+        let mut case = Case::new(mode);
+        case.passes(2, &[], &[1, 2]);
+        case.tell(TraceEvent::CaptureBegun(stream(1)));
+        case.passes(1, &[], &[1]);
+        waits(&mut case, 1, 2);
+        case.passes(2, &[1], &[]);
+        case.races(1, &[], &[1], 1);
+        waits(&mut case, 2, 1);
+        case.tell_all(captured(7, 8, 1));
+        assert_eq!(case.replay(8, 2), 0);
+        assert_eq!(case.replay(8, 3), 0, "a graph comes after its last launch");
+        case.races(2, &[1], &[], 1);
+    }
+}

@@ -1,82 +1,83 @@
-//! The rules for ranges of bytes: what runs now, what is captured, and graphs that are launched.
+//! The order of work: what runs now, what is captured, and graphs that are launched.
 //!
 //! Work that is captured does not run. It is compared with the other work of its capture, in a world of its own, and
-//! remembered as what the graph does. A launch of the graph is one piece of work of its stream with all these accesses: work
-//! of a graph that races with other work of the same graph is told once, when it is captured.
+//! remembered as what the graph does. A launch of the graph is one piece of work of the stream that launches it, with
+//! all these accesses: work of a graph that races with other work of the same graph is reported once, when it is
+//! captured.
+//!
+//! Both rules use these worlds: [`Memory`] says which accesses conflict.
 //!
 //! **Invariants:** a mark belongs to the world that its stream was in when it was placed. A graph that is launched comes after
 //! its own last launch, which the driver sees to.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::base::device::DeviceIndex;
 use crate::trace::{Stack, TraceAccess, TraceStream};
 
-use super::access::{Access, Arguments, Race};
+use super::access::{Access, Execution, Race, Use};
 use super::clock::Clock;
 use super::order::{HostThread, Order, Words};
-use super::ranges::Ranges;
+
+/// The accesses that are remembered, by the rules that say which of them conflict.
+pub(super) trait Memory: Debug + Default {
+    /// What is known of memory that was handed out.
+    type Blocks: Debug + Default;
+
+    /// Returns the accesses of a piece of work that take part in the comparison, in the order in which they do.
+    fn uses(accesses: &[TraceAccess]) -> Vec<Use>;
+
+    /// Returns the accesses of a graph, of all its work as one.
+    fn of_graph(recorded: Vec<Use>) -> Vec<Use>;
+
+    /// Remembers an access, and adds its races.
+    fn note(&mut self, blocks: &Self::Blocks, used: &Use, access: &Arc<Access>, order: &Order, races: &mut Vec<Race>);
+}
 
 /// Work in an order of its own, and what it accesses.
 #[derive(Debug, Default)]
-struct World {
+struct World<M> {
     order: Order,
-    ranges: Ranges,
+    memory: M,
     /// What a graph that is captured does.
-    recorded: Vec<Used>,
-}
-
-/// Bytes that a graph uses.
-#[derive(Clone, Debug)]
-struct Used {
-    start: u64,
-    size: u64,
-    access: Arc<Access>,
+    recorded: Vec<Use>,
 }
 
 /// An executable graph.
 #[derive(Debug)]
 struct Executable {
-    uses: Arc<[Used]>,
+    uses: Arc<[Use]>,
     /// What comes before its next launch.
     last: Clock,
-}
-
-/// Device memory that was handed out.
-#[derive(Debug)]
-struct Block {
-    end: u64,
-    /// Number of the last work before.
-    after: u64,
-    stack: Option<Arc<Stack>>,
 }
 
 type StreamKey = (DeviceIndex, u64);
 
 /// What runs, what is captured, and the graphs.
 #[derive(Debug, Default)]
-pub(super) struct Worlds {
-    live: World,
+pub(super) struct Worlds<M: Memory> {
+    live: World<M>,
     /// Captures under way, by the stream that began them.
-    captures: BTreeMap<StreamKey, World>,
+    captures: BTreeMap<StreamKey, World<M>>,
     /// The capture that a stream takes part in.
     capturing: Words<StreamKey, StreamKey>,
     /// The capture, if it was placed in one, and the clock of each mark.
     marks: Words<u64, (Option<StreamKey>, Clock)>,
     /// What the last capture of a stream has recorded.
-    ended: BTreeMap<StreamKey, Arc<[Used]>>,
-    graphs: Words<u64, Arc<[Used]>>,
+    ended: BTreeMap<StreamKey, Arc<[Use]>>,
+    graphs: Words<u64, Arc<[Use]>>,
     executables: Words<u64, Executable>,
-    blocks: BTreeMap<u64, Block>,
+    pub(super) blocks: M::Blocks,
 }
 
 fn key(stream: TraceStream) -> StreamKey {
     (stream.device, stream.handle)
 }
 
-impl Worlds {
-    fn world(&mut self, stream: TraceStream) -> &mut World {
+impl<M: Memory> Worlds<M> {
+    fn world(&mut self, stream: TraceStream) -> &mut World<M> {
         let capture = self.capturing.get(&key(stream));
         match capture.and_then(|capture| self.captures.get_mut(capture)) {
             Some(world) => world,
@@ -84,37 +85,41 @@ impl Worlds {
         }
     }
 
-    /// Queues work with its accesses, of a stream or of the host.
+    /// Calls `change` with what is remembered of memory in each world.
+    pub(super) fn for_each_memory(&mut self, change: impl FnMut(&mut M)) {
+        let captured = self.captures.values_mut().map(|world| &mut world.memory);
+        std::iter::once(&mut self.live.memory).chain(captured).for_each(change);
+    }
+
+    /// Returns what is remembered of memory in the world of work that runs.
+    pub(super) fn live_memory(&mut self) -> &mut M {
+        &mut self.live.memory
+    }
+
+    /// Queues work with its accesses, of the stream `on` or of the host.
     pub(super) fn work(
         &mut self,
         (thread, work): (HostThread, u64),
+        on: Option<TraceStream>,
         accesses: &[TraceAccess],
         stack: Option<&Arc<Stack>>,
         races: &mut Vec<Race>,
     ) {
-        let Some(first) = accesses.first() else { return };
-        let capture = first.stream.and_then(|stream| self.capturing.get(&key(stream)).copied());
+        let capture = on.and_then(|stream| self.capturing.get(&key(stream)).copied());
         let world = match capture.and_then(|capture| self.captures.get_mut(&capture)) {
             Some(world) => world,
             None => &mut self.live,
         };
-        let agent = match first.stream {
+        let agent = match on {
             Some(stream) => world.order.work(stream, thread, work),
             None => world.order.host_work(thread, work),
         };
-        for told in accesses {
-            let access = Arc::new(Access {
-                agent,
-                work,
-                is_write: told.is_write,
-                stream: told.stream.map(|stream| stream.handle),
-                operation: told.operation,
-                is_replayed: false,
-                arguments: Arguments::One(told.argument),
-                is_output: told.is_output,
-                stack: stack.cloned(),
-            });
-            world.access(&self.blocks, Used { start: told.address, size: told.size, access }, capture.is_some(), races);
+        let stream = on.map(|stream| stream.handle);
+        let execution = Execution { agent, work, stream, is_replayed: false, stack };
+        let uses = M::uses(accesses);
+        world.run(&self.blocks, &uses, &execution, races);
+        if capture.is_some() {
+            world.recorded.extend(uses);
         }
     }
 
@@ -135,21 +140,10 @@ impl Worlds {
         };
         world.order.wait(stream, thread, &executable.last);
         let agent = world.order.work(stream, thread, work);
-        for used in &*executable.uses {
-            let Access { is_write, operation, ref arguments, is_output, .. } = *used.access;
-            let access = Arc::new(Access {
-                agent,
-                work,
-                is_write,
-                stream: Some(stream.handle),
-                operation,
-                is_replayed: true,
-                arguments: arguments.clone(),
-                is_output,
-                stack: stack.cloned(),
-            });
-            let used = Used { start: used.start, size: used.size, access };
-            world.access(&self.blocks, used, capture.is_some(), races);
+        let execution = Execution { agent, work, stream: Some(stream.handle), is_replayed: true, stack };
+        world.run(&self.blocks, &executable.uses, &execution, races);
+        if capture.is_some() {
+            world.recorded.extend(executable.uses.iter().cloned());
         }
         executable.last = world.order.clock(stream, thread).clone();
     }
@@ -165,7 +159,7 @@ impl Worlds {
         // Nothing can wait for marks of a capture that is over.
         self.marks.retain(|_, (capture, _)| *capture != Some(ended));
         if let Some(world) = self.captures.remove(&ended) {
-            self.ended.insert(ended, world.recorded.into());
+            self.ended.insert(ended, M::of_graph(world.recorded).into());
         }
     }
 
@@ -205,6 +199,11 @@ impl Worlds {
         }
     }
 
+    /// A mark is placed nowhere from now on.
+    pub(super) fn remove_mark(&mut self, mark: u64) {
+        self.marks.remove(&mark);
+    }
+
     pub(super) fn follow(&mut self, stream: TraceStream, earlier: TraceStream, thread: HostThread) {
         self.live.order.follow(stream, earlier, thread);
     }
@@ -219,8 +218,9 @@ impl Worlds {
         self.live.order.learn_stream(thread, stream);
     }
 
-    pub(super) fn see_device(&mut self, device: DeviceIndex, thread: HostThread) {
-        self.live.order.learn_device(thread, Some(device));
+    /// A thread of the host learns that the work of a device is over; for `None`, of all devices.
+    pub(super) fn see_device(&mut self, device: Option<DeviceIndex>, thread: HostThread) {
+        self.live.order.learn_device(thread, device);
     }
 
     /// What a thread of the host knows to be over.
@@ -232,41 +232,13 @@ impl Worlds {
     pub(super) fn learn(&mut self, thread: HostThread, clock: &Clock) {
         self.live.order.learn(thread, clock);
     }
-
-    /// Memory was handed out after so much work.
-    pub(super) fn allocate(&mut self, address: u64, size: u64, after: u64, stack: Option<Arc<Stack>>) {
-        self.blocks.insert(address, Block { end: address.saturating_add(size), after, stack });
-    }
-
-    /// Memory went back to the driver, which waits for what uses it.
-    pub(super) fn unmap(&mut self, address: u64, size: u64) {
-        self.live.ranges.forget(address, size);
-        let gone: Vec<u64> = self.blocks.range(address..address.saturating_add(size)).map(|(&from, _)| from).collect();
-        gone.iter().for_each(|from| drop(self.blocks.remove(from)));
-    }
 }
 
-impl World {
-    /// Notes an access, and adds its races.
-    fn access(&mut self, blocks: &BTreeMap<u64, Block>, used: Used, is_captured: bool, races: &mut Vec<Race>) {
-        let Used { start, size, access } = &used;
-        if *size == 0 {
-            return;
-        }
-        for overlap in self.ranges.access(*start, *size, access, &self.order) {
-            let block = blocks.range(..=overlap.start).next_back().map(|(_, block)| block);
-            let block = block.filter(|block| overlap.start < block.end);
-            races.push(Race {
-                address: overlap.start,
-                bytes: Some(overlap.bytes),
-                is_reused: block.is_some_and(|block| overlap.previous.work <= block.after),
-                allocation: block.and_then(|block| block.stack.clone()),
-                current: Arc::clone(access),
-                previous: overlap.previous,
-            });
-        }
-        if is_captured {
-            self.recorded.push(used);
+impl<M: Memory> World<M> {
+    /// Remembers the accesses of an execution, and adds their races.
+    fn run(&mut self, blocks: &M::Blocks, uses: &[Use], execution: &Execution<'_>, races: &mut Vec<Race>) {
+        for used in uses {
+            self.memory.note(blocks, used, &used.by(execution), &self.order, races);
         }
     }
 }

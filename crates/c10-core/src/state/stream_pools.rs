@@ -125,6 +125,13 @@ impl DevicePools {
         Ok(StreamKey { id: StreamId(i64::try_from(handle.0).unwrap_or(i64::MAX)), handle })
     }
 
+    /// Whether a stream lives as long as the runtime: the default one, one of a pool, or one made outside the pools.
+    pub(crate) fn owns(&self, handle: StreamHandle) -> bool {
+        handle == StreamHandle::default()
+            || self.levels.iter().flatten().any(|pool| pool.streams.contains(&handle))
+            || self.unpooled.iter().any(|(known, ..)| *known == handle)
+    }
+
     /// Returns such a stream. Objects that still name it go on working.
     pub(crate) fn give_unpooled(&mut self, handle: StreamHandle) {
         let known = self.unpooled.iter_mut().find(|(known, ..)| *known == handle);

@@ -1,14 +1,15 @@
 //! Tables of further functions, asked for by an identity of 16 bytes.
 //!
 //! NVIDIA's libraries get functions from the driver that have no names. This driver has none of their tables and says
-//! so as a driver does that is too old for them; each library then does without, or says what is missing. It has one of its
-//! own, by which an allocator of the program tells of its blocks, while something is looked for that needs them.
+//! so as a driver does that is too old for them; each library then does without, or says what is missing. It has two of
+//! its own: one says that the driver is simulated, and by the other an allocator of the program tells of its blocks,
+//! while something is looked for that needs them.
 
 use std::ffi::c_void;
 use std::ptr;
 
-use cuda_sys::driver::BLOCK_TABLE_ID;
 use cuda_sys::driver::types::CUuuid;
+use cuda_sys::driver::{BLOCK_TABLE_ID, SIMULATED_TABLE_ID};
 
 use super::blocks;
 use crate::call::Call;
@@ -23,11 +24,17 @@ struct Table {
 }
 
 /// The tables there are.
-const TABLES: &[Table] = &[Table {
-    id: BLOCK_TABLE_ID,
-    table: || ptr::from_ref(&blocks::TABLE).cast(),
-    is_there: |call| call.config.checks.need_blocks(),
-}];
+const TABLES: &[Table] = &[
+    Table {
+        id: BLOCK_TABLE_ID,
+        table: || ptr::from_ref(&blocks::TABLE).cast(),
+        is_there: |call| call.config.checks.need_blocks(),
+    },
+    Table { id: SIMULATED_TABLE_ID, table: || ptr::from_ref(&SIMULATED).cast(), is_there: |_| true },
+];
+
+/// The table that says that the driver is simulated: its size.
+static SIMULATED: usize = size_of::<usize>();
 
 pub(crate) fn get(call: &mut Call<'_>, table: Ptr<*const c_void>, id: Ptr<CUuuid>) -> Answer {
     table.required()?;

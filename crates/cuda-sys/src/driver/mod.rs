@@ -26,7 +26,7 @@ mod texts;
 use std::ffi::OsStr;
 use std::fmt;
 
-pub use blocks::{BLOCK_TABLE_ID, BlockTable};
+pub use blocks::{BLOCK_TABLE_ID, BlockTable, SIMULATED_TABLE_ID};
 pub use functions::Functions;
 pub use types::CUresult;
 

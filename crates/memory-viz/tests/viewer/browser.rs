@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 /// The time that anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The names under which a browser may be on the path.
-const NAMES: [&str; 4] = ["chromium", "chromium-headless-shell", "chrome-headless-shell", "google-chrome"];
-
 /// A browser with one page.
 pub(crate) struct Browser {
     process: Child,
@@ -24,20 +21,15 @@ pub(crate) struct Browser {
     profile: PathBuf,
 }
 
-/// Starts a browser, or says why none can be started.
+/// Starts the browser that `CHROMIUM` names, or says why none is started. What else is installed is not looked at:
+/// browsers differ, and the tests are about the page.
 #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 pub(crate) fn browser() -> Option<Browser> {
-    let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = named.or_else(|| {
-        let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-        NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|path| path.is_file())
-    });
-    let Some(program) = found else {
-        eprintln!("skipped: there is no Chromium here; `cargo xtask viewer` fetches one, `CHROMIUM` names one");
+    let Some(program) = std::env::var_os("CHROMIUM") else {
+        eprintln!("skipped: `CHROMIUM` names no browser; `cargo xtask viewer` fetches one and runs this");
         return None;
     };
-    Some(Browser::start(&program))
+    Some(Browser::start(Path::new(&program)))
 }
 
 impl Browser {
@@ -64,13 +56,16 @@ impl Browser {
 
     /// Opens a file in a page of its own.
     pub(crate) fn open(&mut self, path: &Path) {
-        let target = self.send("Target.createTarget", json!({"url": "about:blank", "width": 1280, "height": 800}));
+        let target = self.send("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let attached = self.send("Target.attachToTarget", attach);
         self.session = attached["sessionId"].as_str().map(str::to_owned);
         for domain in ["Page.enable", "Runtime.enable", "Log.enable", "Network.enable"] {
             self.send(domain, json!({}));
         }
+        // Of a tab, a newer browser takes no size when the tab is made.
+        let metrics = json!({"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": false});
+        self.send("Emulation.setDeviceMetricsOverride", metrics);
         self.send("Page.navigate", json!({"url": format!("file://{}", path.display())}));
     }
 

@@ -231,10 +231,9 @@ fn atomic<'m, M: Memory<'m>>(
             let address = at[lane].wrapping_add(skip);
             let value = warp.rows.get(base, value, lane) & mask(what.ty.register_bits());
             let swap = what.swap.map_or(0, |swap| warp.rows.get(base, swap, lane)) & mask(what.ty.register_bits());
-            let old = reach.load_lane(what.space, address, bytes, lane)?;
             let space = if what.space == Space::Generic { space_of(address) } else { what.space };
-            let new = arith::atomic(what.op, what.ty, space == Space::Global, old, value, swap);
-            reach.store_lane(what.space, address, bytes, lane, new)?;
+            let change = |old| arith::atomic(what.op, what.ty, space == Space::Global, old, value, swap);
+            let (old, new) = reach.change_lane(what.space, address, bytes, lane, change)?;
             (changes, read) = (changes || new != old, read.rotate_left(7) ^ old);
             if let Some(Some(to)) = what.to.get(index) {
                 warp.rows.set(base, *to, lane, old);

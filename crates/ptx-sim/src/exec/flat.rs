@@ -40,7 +40,13 @@ impl<'m> Memory<'m> for FlatMemory<'m> {
     fn window(&mut self, address: u64) -> Option<Window<'m>> {
         let inside = address.checked_sub(self.base)?;
         let holds = inside < self.bytes.len() as u64;
-        holds.then_some(Window { base: self.base, bytes: self.bytes, writable: true, written: self.written })
+        holds.then_some(Window {
+            base: self.base,
+            bytes: self.bytes,
+            writable: true,
+            written: self.written,
+            is_shared: false,
+        })
     }
 
     fn load(&mut self, _address: u64, _bytes: u64) -> Result<u64, Fault> {

@@ -79,6 +79,9 @@ pub struct Window<'m> {
     /// A bit for each byte, the lowest first: whether somebody has written it. None where nobody knows, and nothing is
     /// looked for.
     pub written: Option<&'m [Cell<u8>]>,
+    /// Whether threads of the host or other processes may change the bytes meanwhile, so that atomic instructions go to
+    /// [`Memory::exchange`].
+    pub is_shared: bool,
 }
 
 impl fmt::Debug for Window<'_> {
@@ -112,6 +115,19 @@ pub trait Memory<'m> {
     /// # Errors
     /// [`Fault::Address`].
     fn store(&mut self, address: u64, bytes: u64, value: u64) -> Result<(), Fault>;
+
+    /// Writes 1, 2, 4 or 8 bytes if they are as `expected`, in one atomic operation where others may change them too,
+    /// and returns the bytes that were there.
+    ///
+    /// # Errors
+    /// [`Fault::Address`].
+    fn exchange(&mut self, address: u64, bytes: u64, expected: u64, new: u64) -> Result<u64, Fault> {
+        let found = self.load(address, bytes)?;
+        if found == expected {
+            self.store(address, bytes, new)?;
+        }
+        Ok(found)
+    }
 
     /// What was wrong with the last [`Memory::load`] or [`Memory::store`], if anything; asked once after each.
     fn noticed(&mut self) -> Option<Notice> {

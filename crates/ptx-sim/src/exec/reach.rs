@@ -106,6 +106,7 @@ struct Spot<'c> {
     cells: &'c [Cell<u8>],
     offsets: Long,
     writable: bool,
+    is_shared: bool,
 }
 
 impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
@@ -116,9 +117,11 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
             Space::Generic => uniform_space(addresses)?,
             other => other,
         };
+        let mut is_shared = false;
         let (cells, base, writable): (&[Cell<u8>], u64, bool) = match space {
             Space::Generic | Space::Global => {
                 let window = self.windows.find(self.memory, addresses[0])?;
+                is_shared = window.is_shared;
                 (window.bytes, window.base, window.writable)
             }
             Space::Shared => (cells(self.shared), addresses[0] & !(SHARED_WINDOW - 1), true),
@@ -132,7 +135,7 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
                     }
                     *offset = lane * stride + inside;
                 }
-                return Some(Spot { cells: cells(&mut self.local.bytes), offsets, writable: true });
+                return Some(Spot { cells: cells(&mut self.local.bytes), offsets, writable: true, is_shared: false });
             }
         };
         let (mut offsets, mut last) = ([0; LANES], 0);
@@ -141,7 +144,7 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
             last = last.max(offsets[lane]);
         }
         let fits = last.checked_add(size).is_some_and(|end| end <= cells.len() as u64);
-        fits.then_some(Spot { cells, offsets, writable })
+        fits.then_some(Spot { cells, offsets, writable, is_shared })
     }
 
     /// Reads a word of `B` bytes for each lane, `skip` bytes behind its address.
@@ -231,7 +234,8 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
         Ok(())
     }
 
-    /// Changes a word of 32 bits in each lane, one lane after the other; what was there before.
+    /// Changes a word of 32 bits in each lane, one lane after the other, and returns the old words; `None` where each
+    /// lane has to be looked at ([`Self::change_lane`]).
     #[inline]
     pub(crate) fn change_words(
         &mut self,
@@ -241,7 +245,7 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
         change: impl Fn(u32, usize) -> u32,
     ) -> Option<Word> {
         let spot = self.spot(space, addresses, 4)?;
-        if !spot.writable {
+        if !spot.writable || spot.is_shared {
             return None;
         }
         let mut old = [0; LANES];
@@ -293,6 +297,36 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
                 done
             }
             One::Bytes(_, false) | One::Missing => Err(stop(Fault::Address)),
+        }
+    }
+
+    /// Changes 1, 2, 4 or 8 bytes of one lane, atomically where others may change them too; returns the old and the new
+    /// value.
+    pub(crate) fn change_lane(
+        &mut self,
+        space: Space,
+        address: u64,
+        bytes: u64,
+        lane: usize,
+        change: impl Fn(u64) -> u64,
+    ) -> Result<(u64, u64), Stop> {
+        let is_global =
+            matches!(space, Space::Global) || (space == Space::Generic && space_of(address) == Space::Global);
+        let mut old = self.load_lane(space, address, bytes, lane)?;
+        if !is_global || !self.windows.find(self.memory, address).is_some_and(|window| window.is_shared) {
+            let new = change(old);
+            self.store_lane(space, address, bytes, lane, new)?;
+            return Ok((old, new));
+        }
+        loop {
+            let new = change(old);
+            let found = self.memory.exchange(address, bytes, old, new);
+            self.notice(address, lane);
+            let found = found.map_err(|fault| Stop { fault, lane, address })?;
+            if found == old {
+                return Ok((old, new));
+            }
+            old = found;
         }
     }
 

@@ -2,10 +2,11 @@
 //!
 //! The default comes first and is what everything is compared with. Another candidate is timed three times and given up
 //! when it takes more than 1.5 times as long as the best so far, then ten times with a limit of 1.15; one that is still
-//! there has its result compared, and is then timed for as long and as often as the limits allow. Beyond torch, the best few
-//! then meet the default once more, in turn and in bursts of runs that follow each other at once, as those of a program do:
-//! so neither a GPU that was still cold for the first candidate nor chance decides, and what a kernel does while the one
-//! before it ends counts for it. The lowest mean wins; where the default is as good, it stays.
+//! there has its result compared, and is then timed for as long and as often as the limits allow, which count the time
+//! of the device and real time, whichever is longer: a simulated device takes far more of the latter. Beyond torch, the
+//! best few then meet the default once more, in turn and in bursts of runs that follow each other at once, as those of
+//! a program do: so neither a GPU that was still cold for the first candidate nor chance decides, and what a kernel
+//! does while the one before it ends counts for it. The lowest mean wins; where the default is as good, it stays.
 //!
 //! Two comparisons keep wrong numbers out. One is always made, on normal random operands, against the largest number of
 //! the default's result. The other is the user's (`set_numerical_check_tolerances`), on the real operands, as torch has it.
@@ -15,6 +16,7 @@
 //! context; every other error only drops a candidate.
 
 use std::fmt;
+use std::time::Instant;
 
 use c10_core::{Event, EventOptions, Stream};
 
@@ -125,6 +127,10 @@ pub(crate) trait Timer {
     /// # Errors
     /// As for [`Self::times`].
     fn burst(&mut self, count: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<f64>;
+
+    /// Returns the milliseconds of real time that each run of the last [`Self::times`] took. It is more than the time
+    /// of the device where the host is slow to queue work, and above all where the device is simulated.
+    fn real(&self) -> f64;
 }
 
 /// A timer by events.
@@ -138,6 +144,8 @@ pub(super) struct EventTimer {
     filling: Option<Tensor>,
     /// Clock cycles in which the host queues one run.
     cycles: i64,
+    /// Milliseconds of real time of each run of the last ones.
+    real: f64,
 }
 
 /// Microseconds in which the host queues one run with its events.
@@ -150,7 +158,7 @@ impl EventTimer {
         let size = i64::try_from(cache).unwrap_or(0);
         // Without memory for it the cache stays as it is.
         let filling = if size == 0 { None } else { Tensor::uninitialized(&[size], DType::U8, device).ok() };
-        Self { stream, events: Vec::new(), filling, cycles: QUEUEING * i64::from(kilohertz) / 1000 }
+        Self { stream, events: Vec::new(), filling, cycles: QUEUEING * i64::from(kilohertz) / 1000, real: 0.0 }
     }
 }
 
@@ -182,6 +190,7 @@ impl Timer for EventTimer {
     }
 
     fn times(&mut self, count: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f64>> {
+        let begun = Instant::now();
         self.begin(count, count)?;
         for (start, end) in &self.events[..count] {
             start.record(&self.stream)?;
@@ -191,8 +200,13 @@ impl Timer for EventTimer {
         if let Some((_, last)) = self.events[..count].last() {
             last.synchronize()?;
         }
+        self.real = begun.elapsed().as_secs_f64() * 1e3 / f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX));
         let pairs = self.events[..count].iter();
         pairs.map(|(start, end)| Ok(f64::from(start.elapsed_time(end)?))).collect()
+    }
+
+    fn real(&self) -> f64 {
+        self.real
     }
 }
 
@@ -203,16 +217,24 @@ struct Stats {
     min: f64,
     max: f64,
     deviation: f64,
+    /// Real time of one run.
+    real: f64,
 }
 
 impl Stats {
-    fn of(times: &[f64]) -> Self {
+    /// Returns the figures of runs, of which each took so much real time.
+    fn of(times: &[f64], real: f64) -> Self {
         let count = f64::from(u32::try_from(times.len().max(1)).unwrap_or(u32::MAX));
         let mean = times.iter().sum::<f64>() / count;
         let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
         let min = times.iter().copied().fold(f64::INFINITY, f64::min);
         let max = times.iter().copied().fold(0.0, f64::max);
-        Self { mean, min, max, deviation: (squares / (count - 1.0).max(1.0)).sqrt() }
+        Self { mean, min, max, deviation: (squares / (count - 1.0).max(1.0)).sqrt(), real }
+    }
+
+    /// Returns the time of one run that limits count: of the device, or real time where that is longer.
+    fn counted(&self) -> f64 {
+        self.mean.max(self.real)
     }
 }
 
@@ -273,8 +295,19 @@ pub(super) fn find_fastest<C: Candidates>(
         ),
     );
     let copies = copies(candidates, limits, log)?;
-    let search =
-        Search { problem, candidates, limits, timer, journal, log, copies, offset: 0, references: None, best: None };
+    let search = Search {
+        problem,
+        candidates,
+        limits,
+        timer,
+        journal,
+        log,
+        copies,
+        offset: 0,
+        references: None,
+        best: None,
+        counted: 0.0,
+    };
     search.run(named)
 }
 
@@ -331,6 +364,8 @@ struct Search<'a, C: Candidates> {
     references: Option<References>,
     /// Milliseconds of the best candidate so far.
     best: Option<f64>,
+    /// The most milliseconds of real time that one run of a candidate took.
+    counted: f64,
 }
 
 /// How a trial ended.
@@ -392,7 +427,7 @@ impl<C: Candidates> Search<'_, C> {
 
     /// Times candidates in turn, in bursts as long as the limits allow for one that takes `best`.
     fn compare(&mut self, finalists: &mut [Timed<C::Candidate>], best: f64) -> Result<()> {
-        let runs = self.timed_runs(best).div_ceil(ROUNDS);
+        let runs = self.timed_runs(best.max(self.counted)).div_ceil(ROUNDS);
         let mut sums = vec![0.0; finalists.len()];
         for _ in 0..ROUNDS {
             for (sum, timed) in sums.iter_mut().zip(&*finalists) {
@@ -416,7 +451,7 @@ impl<C: Candidates> Search<'_, C> {
         let real = self.limits.check.map(|tolerances| Ok::<_, Error>((of(Inputs::Shared)?, tolerances))).transpose()?;
         self.references = Some(References { random, real });
         let estimate = self.time(candidate, FIRST.0)?;
-        self.timed("Default", candidate, estimate.mean)
+        self.timed("Default", candidate, estimate.counted())
     }
 
     /// Tries another candidate, with the journal telling which one it is.
@@ -437,17 +472,20 @@ impl<C: Candidates> Search<'_, C> {
 
     /// Two estimates, the comparisons, and the timing.
     fn estimated(&mut self, name: &str, candidate: &C::Candidate) -> Result<Trialled> {
-        let mut approximate = 0.0;
+        let mut counted = 0.0;
         for (runs, factor) in [FIRST, SECOND] {
-            approximate = self.time(candidate, runs)?.mean;
-            if self.best.is_some_and(|best| approximate > factor * best) {
+            let fitting = within(self.limits.duration, 0, counted)
+                .map_or(runs, |fitting| usize::try_from(fitting).unwrap_or(runs));
+            let stats = self.time(candidate, runs.min(fitting.max(1)))?;
+            counted = stats.counted();
+            if self.best.is_some_and(|best| stats.mean > factor * best) {
                 return Ok(Trialled::Dropped(Dropped::Slow));
             }
         }
         if !self.is_right(candidate)? {
             return Ok(Trialled::Dropped(Dropped::Wrong));
         }
-        self.timed(name, candidate, approximate)
+        self.timed(name, candidate, counted)
     }
 
     /// The timing for as long and as often as the limits allow.
@@ -466,6 +504,7 @@ impl<C: Candidates> Search<'_, C> {
         }
         let stats = self.time(candidate, runs)?;
         self.log.say(3, format_args!("├──timed {name}: {stats}"));
+        self.counted = self.counted.max(stats.real);
         Ok(Trialled::Timed(stats.mean))
     }
 
@@ -479,7 +518,7 @@ impl<C: Candidates> Search<'_, C> {
             *offset = (*offset + 1) % copies.len();
             candidates.run(candidate, &copies[*offset])
         })?;
-        Ok(Stats::of(&times))
+        Ok(Stats::of(&times, self.timer.real()))
     }
 
     /// The milliseconds of one of so many runs in a row, after some that are not timed.

@@ -48,14 +48,18 @@ struct Planned {
 }
 
 /// A timer that believes the candidates.
-struct PlannedTimer(Rc<Cell<f64>>);
+struct PlannedTimer {
+    clock: Rc<Cell<f64>>,
+    /// Milliseconds of real time that each run takes.
+    real: f64,
+}
 
 impl Timer for PlannedTimer {
     fn times(&mut self, count: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f64>> {
         let mut times = Vec::new();
         for _ in 0..count {
             run()?;
-            times.push(self.0.get());
+            times.push(self.clock.get());
         }
         Ok(times)
     }
@@ -63,6 +67,10 @@ impl Timer for PlannedTimer {
     fn burst(&mut self, count: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         let times = self.times(count, run)?;
         Ok(times.iter().sum::<f64>() / f64::from(u32::try_from(count).unwrap()))
+    }
+
+    fn real(&self) -> f64 {
+        self.real
     }
 }
 
@@ -127,8 +135,13 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn search(candidates: &Planned, limits: &Limits, name: &str) -> Result<Found<usize>> {
+    search_in_real_time(candidates, limits, name, 0.0)
+}
+
+/// A search in which each run takes so many milliseconds of real time.
+fn search_in_real_time(candidates: &Planned, limits: &Limits, name: &str, real: f64) -> Result<Found<usize>> {
     let mut journal = Journal::open(folder(name).join("results0.trying.csv")).unwrap();
-    let mut timer = PlannedTimer(Rc::clone(&candidates.clock));
+    let mut timer = PlannedTimer { clock: Rc::clone(&candidates.clock), real };
     find_fastest(&PROBLEM, candidates, limits, &mut timer, &mut journal, &Log::default())
 }
 
@@ -209,6 +222,23 @@ fn runs_within_the_limits() {
     assert_eq!(runs(1.0, Limits { warmup_iterations: 9, ..limits(0, 7) }), 7 + 9);
 }
 
+/// Runs of a simulated device take next to no time of the device and much real time.
+#[test]
+fn limits_count_real_time_too() {
+    let runs = |real: f64| {
+        let plans = [(DEFAULT, Plan::Right(0.001)), ("Other", Plan::Right(0.000_9))];
+        let candidates = planned(&plans);
+        let found = search_in_real_time(&candidates, &LIMITS, &format!("real-{real}"), real).unwrap();
+        assert_eq!(found.name, "Other", "{real}");
+        candidates.runs.borrow().clone()
+    };
+    // The comparison, 2 + 3 estimated and 2 + 100 timed runs; the other has 2 + 10 more. Then 4 bursts of 2 + 25 runs.
+    assert_eq!(runs(0.0), [1 + 5 + 102 + 4 * 27, 1 + 5 + 12 + 102 + 4 * 27]);
+    // In 30 ms there is room for 6 runs of 5 ms each.
+    assert_eq!(runs(5.0), [1 + 5 + 8 + 4 * 4, 1 + 5 + 8 + 8 + 4 * 4]);
+    assert_eq!(runs(1000.0), [1 + 5 + 3 + 4 * 3, 1 + 5 + 3 + 3 + 4 * 3]);
+}
+
 #[test]
 fn the_users_tolerances() {
     let plans = [(DEFAULT, Plan::Right(1.0)), ("Wrong", Plan::Wrong(0.1))];
@@ -250,7 +280,7 @@ fn copies_fill_the_rotating_buffer() {
         let candidates = Counting(planned(&[(DEFAULT, Plan::Right(1.0))]), Cell::new(0));
         let limits = Limits { rotating: mebibytes << 20, ..LIMITS };
         let mut journal = Journal::open(folder("copies").join("results0.trying.csv")).unwrap();
-        let mut timer = PlannedTimer(Rc::clone(&candidates.0.clock));
+        let mut timer = PlannedTimer { clock: Rc::clone(&candidates.0.clock), real: 0.0 };
         find_fastest(&PROBLEM, &candidates, &limits, &mut timer, &mut journal, &Log::default()).unwrap();
         assert_eq!(candidates.1.get(), wanted, "{mebibytes} MiB");
     }
@@ -278,7 +308,7 @@ fn a_candidate_that_loses_the_context_is_named_and_then_left_out() {
         candidates.lost = Some(lost_context(&simulated));
         let find = |candidates: &Planned| {
             let mut journal = Journal::open(path.clone()).unwrap();
-            let mut timer = PlannedTimer(Rc::clone(&candidates.clock));
+            let mut timer = PlannedTimer { clock: Rc::clone(&candidates.clock), real: 0.0 };
             find_fastest(&PROBLEM, candidates, &LIMITS, &mut timer, &mut journal, &Log::default())
         };
         let error = find(&candidates).unwrap_err();

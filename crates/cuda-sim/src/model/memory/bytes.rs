@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::written::Written;
@@ -69,6 +69,11 @@ impl Backing {
     pub(crate) fn file(&self) -> Option<OwnedFd> {
         self.is_shared.store(true, Ordering::Relaxed);
         self.mapping().ok()?.file.as_ref()?.try_clone().ok()
+    }
+
+    /// Whether others, such as another process, may change the bytes unseen.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed)
     }
 
     /// The bytes of a file that another process made; `None` when they cannot be mapped.
@@ -129,7 +134,7 @@ impl Backing {
     /// Which bytes somebody has written; `None` where that is not known.
     pub(crate) fn written(&self) -> Option<Written<'_>> {
         let bytes = self.length.div_ceil(8);
-        let written = self.written.as_ref().filter(|_| !self.is_shared.load(Ordering::Relaxed))?;
+        let written = self.written.as_ref().filter(|_| !self.is_shared())?;
         let mapping = written.get_or_init(|| Mapping::of_file(None, bytes)).as_ref().ok()?;
         // SAFETY: the mapping has so many bytes and lives as long as `self`; all access goes through such cells, which the
         // machine's lock orders.
@@ -223,6 +228,23 @@ pub(crate) fn raise_file_limit() {
         // SAFETY: a limit within what getrlimit allowed; failing leaves things as they were.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
     }
+}
+
+/// One atomic compare-and-exchange of a word, of which `found` is returned as 64 bits. Ends the function with `None`
+/// where the address is not aligned.
+macro_rules! exchange_word {
+    ($atomic:ident, $word:ident, $start:expr, $expected:expr, $new:expr) => {{
+        let word = $start.cast::<$word>();
+        if !word.is_aligned() {
+            return None;
+        }
+        let low = |value: u64| $word::try_from(value & u64::from($word::MAX)).unwrap_or($word::MAX);
+        // SAFETY: the word is aligned and valid, checked for device memory and vouched for otherwise; whoever shares it
+        // uses atomic operations too, as the memory model of CUDA demands.
+        let word = unsafe { $atomic::from_ptr(word) };
+        let found = word.compare_exchange(low($expected), low($new), Ordering::SeqCst, Ordering::SeqCst);
+        u64::from(found.unwrap_or_else(|found| found))
+    }};
 }
 
 /// A place to read or write bytes.
@@ -354,6 +376,21 @@ pub(crate) fn write_word(to: &Bytes, skip: usize, bytes: &[u8]) -> bool {
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.wrapping_add(skip), bytes.len()) };
     note_written(to, skip, bytes.len(), None);
     true
+}
+
+/// Writes a word of 1, 2, 4 or 8 bytes if it is `expected`, in one atomic operation, and returns the word that was
+/// there. `None` where there is no word of that length, or it is not aligned.
+pub(crate) fn compare_exchange(at: &Bytes, length: usize, expected: u64, new: u64) -> Option<u64> {
+    let start = at.pointer(length)?;
+    let found = match length {
+        1 => exchange_word!(AtomicU8, u8, start, expected, new),
+        2 => exchange_word!(AtomicU16, u16, start, expected, new),
+        4 => exchange_word!(AtomicU32, u32, start, expected, new),
+        8 => exchange_word!(AtomicU64, u64, start, expected, new),
+        _ => return None,
+    };
+    note_written(at, 0, length, None);
+    Some(found)
 }
 
 /// Host memory that this crate allocated, page-aligned and never moved.

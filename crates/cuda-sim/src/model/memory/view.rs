@@ -157,7 +157,7 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
             };
             let (base, length) = self.of_block(address, (start + inside.start, inside.end - inside.start))?;
             let bytes = bytes::host_cells(self.memory, base, usize::try_from(length).ok()?)?;
-            return Some(Window { base, bytes, writable: true, written: None });
+            return Some(Window { base, bytes, writable: true, written: None, is_shared: true });
         }
         let (region_base, region) = self.region(address, 1)?;
         if self.is_counted(region) {
@@ -172,7 +172,7 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
         let offset = region.offset + usize::try_from(base - region_base).ok()?;
         let bytes = region.backing.cells(offset, usize::try_from(length).ok()?)?;
         let written = region.backing.written().and_then(|written| written.part(offset, bytes.len()));
-        Some(Window { base, bytes, writable: region.writable, written })
+        Some(Window { base, bytes, writable: region.writable, written, is_shared: region.backing.is_shared() })
     }
 
     fn load(&mut self, address: u64, length: u64) -> Result<u64, Fault> {
@@ -185,6 +185,14 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
         let count = usize::try_from(length).unwrap_or(8).min(8);
         let written = writable && bytes::write_word(&at, 0, &value.to_le_bytes()[..count]);
         if written { Ok(()) } else { Err(Fault::Address) }
+    }
+
+    fn exchange(&mut self, address: u64, length: u64, expected: u64, new: u64) -> Result<u64, Fault> {
+        let (at, writable) = self.look(WRITES, address, length)?;
+        if !writable {
+            return Err(Fault::Address);
+        }
+        bytes::compare_exchange(&at, usize::try_from(length).unwrap_or(8), expected, new).ok_or(Fault::Address)
     }
 
     fn noticed(&mut self) -> Option<Notice> {

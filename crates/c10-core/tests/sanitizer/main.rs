@@ -7,7 +7,9 @@
 #![expect(unsafe_code, reason = "launches of a kernel that does nothing, and memory that is used after it was freed")]
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod torch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,6 +22,8 @@ use c10_core::{
     TraceEvent, TraceKinds, UnsynchronizedAccessError, construct_storage_from_data_pointer,
 };
 use testkit::{Config, JournalEntry, Machine, QueuedWork, Simulation, WorkKind};
+
+use torch::Torch;
 
 const NOTHING: &str = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
 const DEVICES: i32 = 2;
@@ -40,111 +44,6 @@ fn found(error: &UnsynchronizedAccessError) -> Found {
 fn sorted(mut found: Vec<Found>) -> Vec<Found> {
     found.sort_unstable();
     found
-}
-
-// --- Torch's rules, as plainly as they can be said.
-
-type Clock = BTreeMap<u64, u64>;
-
-/// The reads of a tensor since its last write, and that write: streams and numbers.
-type Tensor = (Vec<(u64, u64)>, Option<(u64, u64)>);
-
-/// What torch remembers. Streams are handles, and every stream is told at once of all that the host learns.
-#[derive(Default)]
-struct Torch {
-    streams: BTreeMap<u64, Clock>,
-    host: Clock,
-    events: BTreeMap<u64, Clock>,
-    tensors: BTreeMap<u64, Tensor>,
-    begun: Vec<TraceAccess>,
-    seq: u64,
-    found: Vec<Found>,
-}
-
-fn join(clock: &mut Clock, other: &Clock) {
-    for (&stream, &seq) in other {
-        let known = clock.entry(stream).or_default();
-        *known = seq.max(*known);
-    }
-}
-
-impl Torch {
-    fn stream(&mut self, stream: u64) -> &mut Clock {
-        let host = &self.host;
-        self.streams.entry(stream).or_insert_with(|| host.clone())
-    }
-
-    fn all_learn(&mut self, clock: &Clock) {
-        self.streams.values_mut().for_each(|stream| join(stream, clock));
-        join(&mut self.host, clock);
-    }
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "torch goes by these events alone")]
-    fn observe(&mut self, event: &TraceEvent) {
-        match *event {
-            TraceEvent::EventCreated { event, .. } => drop(self.events.insert(event, Clock::new())),
-            TraceEvent::EventDeleted { event, .. } => drop(self.events.remove(&event)),
-            TraceEvent::EventRecorded { event, stream } => {
-                let clock = self.stream(stream.handle).clone();
-                self.events.insert(event, clock);
-            }
-            TraceEvent::EventWaited { event, stream } => {
-                let clock = self.events.get(&event).cloned().unwrap_or_default();
-                join(self.stream(stream.handle), &clock);
-            }
-            TraceEvent::EventSynchronized { event, .. } => {
-                let clock = self.events.get(&event).cloned().unwrap_or_default();
-                self.all_learn(&clock);
-            }
-            TraceEvent::StreamSynchronized(stream) => {
-                let clock = self.stream(stream.handle).clone();
-                self.all_learn(&clock);
-            }
-            TraceEvent::DeviceSynchronized(_) => {
-                let own: Clock = self.streams.iter().filter_map(|(of, clock)| Some((*of, *clock.get(of)?))).collect();
-                self.all_learn(&own);
-            }
-            TraceEvent::StreamCreated(stream) => drop(self.stream(stream.handle)),
-            TraceEvent::Allocated(block) => drop(self.tensors.insert(block.address, Default::default())),
-            TraceEvent::FreeRequested(block) => drop(self.tensors.remove(&block.address)),
-            TraceEvent::Accessed(access) if access.stream.is_some() => {
-                self.begun.push(access);
-                if access.rest == 0 {
-                    let work = std::mem::take(&mut self.begun);
-                    self.work(&work);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn work(&mut self, accesses: &[TraceAccess]) {
-        self.seq += 1;
-        let (seq, stream) = (self.seq, accesses[0].stream.unwrap().handle);
-        self.stream(stream).insert(stream, seq);
-        let clock = self.stream(stream).clone();
-        let on_device = || accesses.iter().filter(|access| !access.is_on_host);
-        let written: BTreeSet<u64> =
-            on_device().filter(|access| access.is_write).map(|access| access.address).collect();
-        let read: BTreeSet<u64> =
-            on_device().map(|access| access.address).filter(|address| !written.contains(address)).collect();
-        let is_unordered = |(of, earlier): &(u64, u64)| *earlier > clock.get(of).copied().unwrap_or(0);
-        for address in read {
-            let (reads, write) = self.tensors.entry(address).or_default();
-            let raced = write.iter().filter(|write| is_unordered(write));
-            self.found.extend(raced.map(|write| (seq, false, write.1, true, address, 0)));
-            reads.push((stream, seq));
-        }
-        for address in written {
-            let (reads, write) = self.tensors.entry(address).or_default();
-            let against: Vec<(u64, u64)> =
-                if reads.is_empty() { write.iter().copied().collect() } else { reads.clone() };
-            let wrote = reads.is_empty();
-            let raced = against.iter().filter(|earlier| is_unordered(earlier));
-            self.found.extend(raced.map(|earlier| (seq, true, earlier.1, wrote, address, 0)));
-            (*reads, *write) = (Vec::new(), Some((stream, seq)));
-        }
-    }
 }
 
 // --- The truth: the closure of what the machine says comes after what.
