@@ -139,18 +139,16 @@ WRITER(16, Sixteen)
 
 struct Half {
     unsigned short bits;
-    __device__ __forceinline__ void add(Half other) {
-        bits = __half_as_ushort(
-            __float2half_rn(__half2float(__ushort_as_half(bits)) + __half2float(__ushort_as_half(other.bits))));
-    }
+    __device__ __forceinline__ float wide() const { return __half2float(__ushort_as_half(bits)); }
+    static __device__ __forceinline__ Half of(float value) { return {__half_as_ushort(__float2half_rn(value))}; }
+    __device__ __forceinline__ void add(Half other) { *this = of(wide() + other.wide()); }
 };
 
 struct Brain {
     unsigned short bits;
-    __device__ __forceinline__ void add(Brain other) {
-        float sum = __uint_as_float(unsigned(bits) << 16) + __uint_as_float(unsigned(other.bits) << 16);
-        bits = __bfloat16_as_ushort(__float2bfloat16_rn(sum));
-    }
+    __device__ __forceinline__ float wide() const { return __uint_as_float(unsigned(bits) << 16); }
+    static __device__ __forceinline__ Brain of(float value) { return {__bfloat16_as_ushort(__float2bfloat16_rn(value))}; }
+    __device__ __forceinline__ void add(Brain other) { *this = of(wide() + other.wide()); }
 };
 
 template <class T>
@@ -166,6 +164,33 @@ struct Pair {
         re.add(other.re);
         im.add(other.im);
     }
+};
+
+// A sum that is kept in the type of the elements, rounded after each of them: it begins with what is there already.
+template <class T>
+struct Rounded {
+    T value;
+    __device__ __forceinline__ void begin(const T &old) { value = old; }
+    __device__ __forceinline__ void add(const T &other) { value.add(other); }
+    __device__ __forceinline__ T end(const T &) const { return value; }
+};
+
+// A sum of short floats in 32 bits, which is added to what is there already and rounded once.
+template <class T>
+struct Wide {
+    float value;
+    __device__ __forceinline__ void begin(const T &) { value = 0; }
+    __device__ __forceinline__ void add(const T &other) { value += other.wide(); }
+    __device__ __forceinline__ T end(const T &old) const { return T::of(old.wide() + value); }
+};
+
+// The halves of a complex number are summed on their own.
+template <class T>
+struct Wide<Pair<T>> {
+    Wide<T> re, im;
+    __device__ __forceinline__ void begin(const Pair<T> &old) { re.begin(old.re), im.begin(old.im); }
+    __device__ __forceinline__ void add(const Pair<T> &other) { re.add(other.re), im.add(other.im); }
+    __device__ __forceinline__ Pair<T> end(const Pair<T> &old) const { return {re.end(old.re), im.end(old.im)}; }
 };
 
 // How many elements are loaded before the first of them is added.
@@ -188,8 +213,8 @@ __device__ __forceinline__ T of_lane(const T &value, int lane) {
 }
 
 // Adds the elements from `start` on whose key a lane of the warp has: all lanes load, and each adds all of them in order.
-template <class T>
-__device__ __forceinline__ T add_together(T sum, const Own &of, int leader, const List &list) {
+template <class T, class Sum>
+__device__ __forceinline__ Sum add_together(Sum sum, const Own &of, int leader, const List &list) {
     Own own;
     own.is_wide = list.key_bytes == 8;
     own.keys = of_lane(of.keys, leader);
@@ -226,14 +251,14 @@ __device__ __forceinline__ T add_together(T sum, const Own &of, int leader, cons
     return sum;
 }
 
-template <class T>
+template <class T, class Sum>
 __device__ __forceinline__ void accumulate(char *out, const char *keys, const long long *places, const char *from,
                                            const Plan &plan, const List &list) {
     Own own = {};
-    T sum = T();
+    Sum sum = Sum();
     bool is_first = begin<false>(own, out, keys, places, from, plan, list), goes_on = is_first;
     if (is_first) {
-        sum = *(const T *)own.out;
+        sum.begin(*(const T *)own.out);
         for (unsigned long long start = own.at; goes_on; start += AHEAD) {
             T values[AHEAD];
             bool is_there[AHEAD];
@@ -253,23 +278,26 @@ __device__ __forceinline__ void accumulate(char *out, const char *keys, const lo
     if (list.keys_first) {
         for (unsigned waiting = __ballot_sync(~0u, goes_on); waiting; waiting &= waiting - 1) {
             int leader = __ffs(waiting) - 1;
-            T added = add_together(sum, own, leader, list);
+            Sum added = add_together<T>(sum, own, leader, list);
             if (threadIdx.x % 32 == leader) sum = added;
         }
     }
-    if (is_first) *(T *)own.out = sum;
+    if (is_first) *(T *)own.out = sum.end(*(const T *)own.out);
 }
 
-#define ADDER(name, T)                                                                                                     \
-    extern "C" __global__ void add_##name(char *out, const char *keys, const long long *places, const char *from,          \
-                                          const Plan plan, const List list) {                                              \
-        accumulate<T>(out, keys, places, from, plan, list);                                                                \
+#define ADDER(name, T, Sum)                                                                                                \
+    extern "C" __global__ void name(char *out, const char *keys, const long long *places, const char *from,                \
+                                    const Plan plan, const List list) {                                                    \
+        accumulate<T, Sum<T>>(out, keys, places, from, plan, list);                                                        \
     }
 
-ADDER(half, Half)
-ADDER(brain, Brain)
-ADDER(float, Number<float>)
-ADDER(double, Number<double>)
-ADDER(half_pair, Pair<Half>)
-ADDER(float_pair, Pair<Number<float>>)
-ADDER(double_pair, Pair<Number<double>>)
+ADDER(add_half, Half, Rounded)
+ADDER(add_brain, Brain, Rounded)
+ADDER(add_float, Number<float>, Rounded)
+ADDER(add_double, Number<double>, Rounded)
+ADDER(add_half_pair, Pair<Half>, Rounded)
+ADDER(add_float_pair, Pair<Number<float>>, Rounded)
+ADDER(add_double_pair, Pair<Number<double>>, Rounded)
+ADDER(sum_half, Half, Wide)
+ADDER(sum_brain, Brain, Wide)
+ADDER(sum_half_pair, Pair<Half>, Wide)

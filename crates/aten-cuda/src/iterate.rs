@@ -38,6 +38,34 @@ impl Placed for Tensor {
     }
 }
 
+/// Sizes and strides of an operand, without the operand: as it would lie after a conversion, say.
+pub(crate) struct OperandLayout {
+    sizes: Dims,
+    strides: Dims,
+    width: i64,
+}
+
+impl OperandLayout {
+    /// Makes the layout of a tensor with other sizes and strides.
+    pub(crate) fn of(tensor: &Tensor, sizes: Dims, strides: Dims) -> Self {
+        Self { sizes, strides, width: tensor.width() }
+    }
+}
+
+impl Placed for OperandLayout {
+    fn sizes(&self) -> &[i64] {
+        &self.sizes
+    }
+
+    fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    fn width(&self) -> i64 {
+        self.width
+    }
+}
+
 /// The order in which elements are visited.
 #[derive(Clone, Debug)]
 pub(crate) struct Iteration {

@@ -482,3 +482,182 @@ fn bernoulli_is_contiguous() {
         assert_eq!(chances.bernoulli(None).unwrap().strides(), [3, 1]);
     });
 }
+
+/// A tensor of zeros with sizes for letters.
+fn named(letters: &str, device: &str) -> Tensor {
+    let size = |letter| match letter {
+        'i' => 2,
+        'j' => 3,
+        'k' => 4,
+        'l' => 5,
+        'b' => 6,
+        _ => 7,
+    };
+    Tensor::zeros(&letters.chars().map(size).collect::<Vec<i64>>(), DType::F32, device).expect("there is memory")
+}
+
+/// Equations with the order in which torch lays their results out.
+#[test]
+fn sums_of_products_lie_as_torchs() {
+    const CASES: [(&str, &[i64]); 22] = [
+        ("ij,jk->ik", &[4, 1]),
+        ("ij,jk->ki", &[2, 1]),
+        ("jk,ij->ik", &[4, 1]),
+        ("ijl,jk->kil", &[10, 5, 1]),
+        ("ijl,jk->ikl", &[20, 1, 4]),
+        ("ijl,jk->ilk", &[20, 4, 1]),
+        ("ijl,jkc->kcil", &[70, 10, 5, 1]),
+        ("ijl,jkc->kicl", &[7, 140, 1, 28]),
+        ("ijl,jkc->ickl", &[140, 4, 1, 28]),
+        ("bij,bjk->bki", &[8, 2, 1]),
+        ("bij,bjk->kib", &[2, 1, 8]),
+        ("bij,bjk->ibk", &[4, 8, 1]),
+        ("bij,bj->bi", &[2, 1]),
+        ("bij,bj->ib", &[1, 2]),
+        ("i,j->ij", &[3, 1]),
+        ("i,j->ji", &[2, 1]),
+        ("i,j,k->kji", &[6, 2, 1]),
+        ("ij,kl->ljki", &[3, 1, 30, 15]),
+        ("ij,ij,ij->ji", &[1, 3]),
+        ("ij,jk,kl->il", &[5, 1]),
+        ("ij,jk,kl->li", &[1, 5]),
+        ("ij,ik,il->lkj", &[12, 3, 1]),
+    ];
+    on_both(|device| {
+        for (equation, strides) in CASES {
+            let inputs = equation.split_once("->").map_or("", |(inputs, _)| inputs);
+            let operands: Vec<Tensor> = inputs.split(',').map(|letters| named(letters, device)).collect();
+            let found = aten_cuda::blas::einsum(equation, &operands.iter().collect::<Vec<_>>()).unwrap();
+            assert_eq!(found.strides(), strides, "{equation}");
+        }
+    });
+}
+
+/// Without a summed dimension of more than one element there is no product of matrices, which autocast would cast.
+#[test]
+fn sums_of_single_products_are_not_cast_on_the_host() {
+    let (column, row) = (
+        Tensor::full(&[2, 1], 1.001, DType::F32, "cpu").unwrap(),
+        Tensor::full(&[1, 2], 1.001, DType::F32, "cpu").unwrap(),
+    );
+    let square = Tensor::ones(&[2, 2], DType::F32, "cpu").unwrap();
+    aten_cuda::autocast::with_autocast("cpu", (), || {
+        let product = aten_cuda::blas::einsum("ij,jk->ik", &[&column, &row])?;
+        assert_eq!(
+            (product.dtype(), read(&product.flatten()?)),
+            (DType::F32, vec![f64::from(1.001_f32 * 1.001_f32); 4])
+        );
+        assert_eq!(aten_cuda::blas::einsum("ij,ij->ij", &[&square, &square])?.dtype(), DType::F32);
+        assert_eq!(aten_cuda::blas::einsum("ij,jk->ik", &[&square, &square])?.dtype(), DType::BF16);
+        Ok::<(), aten_cuda::Error>(())
+    })
+    .unwrap()
+    .unwrap();
+}
+
+#[test]
+fn indexed_elements_lie_as_torchs() {
+    on_both(|device| {
+        let rows = Tensor::zeros(&[2, 4, 5, 3], DType::F32, device).unwrap();
+        let last = rows.permute(&[0, 3, 1, 2]).unwrap();
+        let pair = Tensor::from_slice(&[0_i64, 1], &[2]).unwrap().to_device(device).unwrap();
+        let strides = |indices: &[Option<&Tensor>]| last.index(indices).unwrap().strides().to_vec();
+        assert_eq!(strides(&[Some(&pair)]), [60, 1, 15, 3]);
+        assert_eq!(strides(&[None, Some(&pair)]), [40, 20, 5, 1]);
+        assert_eq!(strides(&[None, None, Some(&pair)]), [30, 1, 3, 6]);
+        assert_eq!(strides(&[None, None, None, Some(&pair)]), [24, 2, 6, 1]);
+        let turned = Tensor::zeros(&[2, 3, 4, 5], DType::F32, device).unwrap().permute(&[3, 2, 1, 0]).unwrap();
+        let four = Tensor::from_slice(&[0_i64, 1, 1, 2], &[2, 2]).unwrap().to_device(device).unwrap();
+        assert_eq!(turned.index(&[Some(&four)]).unwrap().strides(), [48, 24, 1, 4, 12]);
+        // The values are those of a contiguous tensor.
+        let numbers = Tensor::arange(0, 120, 1, None, device).unwrap().view(&[2, 4, 5, 3]).unwrap();
+        let apart = numbers.permute(&[0, 3, 1, 2]).unwrap();
+        let found = apart.index(&[None, None, Some(&pair)]).unwrap();
+        let packed = apart.contiguous().unwrap().index(&[None, None, Some(&pair)]).unwrap();
+        assert_eq!(read(&found.contiguous().unwrap()), read(&packed.contiguous().unwrap()));
+    });
+}
+
+#[test]
+fn factors_of_matrices_lie_by_columns() {
+    let one = Tensor::eye(3, 3, DType::F64, "cpu").unwrap();
+    let batch = one.unsqueeze(0).unwrap().repeat(&[2, 1, 1]).unwrap();
+    for upper in [false, true] {
+        assert_eq!(aten_cuda::linalg::cholesky(&one, upper).unwrap().strides(), [1, 3]);
+        assert_eq!(aten_cuda::linalg::cholesky(&batch, upper).unwrap().strides(), [9, 1, 3]);
+        assert_eq!(aten_cuda::linalg::cholesky(&batch.transpose(1, 2).unwrap(), upper).unwrap().strides(), [9, 1, 3]);
+    }
+}
+
+#[test]
+fn transforms_lie_by_the_strides_of_their_signals() {
+    use aten_cuda::fft;
+    let real = Tensor::zeros(&[3, 4, 5], DType::F32, "cpu").unwrap();
+    let complex = real.to_dtype(DType::C64).unwrap();
+    let turned = |tensor: &Tensor| tensor.permute(&[2, 0, 1]).unwrap();
+    let cases = [
+        (-1, [[20, 5, 1], [4, 20, 1], [12, 3, 1], [32, 8, 1], [3, 15, 1]]),
+        (0, [[1, 15, 3], [1, 20, 5], [1, 10, 2], [1, 20, 4], [1, 12, 3]]),
+        (1, [[20, 1, 4], [3, 1, 15], [15, 1, 3], [30, 1, 6], [2, 1, 10]]),
+    ];
+    for (dim, expected) in cases {
+        let found = [
+            fft::fft(&complex, None, dim, None).unwrap(),
+            fft::ifft(&turned(&complex), None, dim, None).unwrap(),
+            fft::rfft(&real, None, dim, None).unwrap(),
+            fft::irfft(&complex, None, dim, None).unwrap(),
+            fft::rfft(&turned(&real), None, dim, None).unwrap(),
+        ];
+        assert_eq!(found.map(|tensor| tensor.strides().to_vec()), expected.map(|strides| strides.to_vec()), "{dim}");
+    }
+}
+
+/// Rows of up to 32 elements are added in 32 bits and rounded once on a device; longer rows, and all on the host, are
+/// rounded after each addition.
+#[test]
+fn short_rows_are_rounded_once_on_a_device() {
+    on_both(|device| {
+        let is_device = device != "cpu";
+        for (dtype, once, each) in [(DType::F16, 3000.0, 2048.0), (DType::BF16, 3008.0, 256.0)] {
+            for row in [1, 3, 32, 33] {
+                let places = Tensor::zeros(&[3000], DType::I64, device).unwrap();
+                let target = Tensor::zeros(&[2, row], dtype, device).unwrap();
+                let source = Tensor::ones(&[1, row], dtype, device).unwrap();
+                target.index_put_(&[Some(&places)], &source, true).unwrap();
+                let expected = if is_device && row <= 32 { once } else { each };
+                let count = usize::try_from(row).unwrap();
+                assert_eq!(read(&target.select(0, 0).unwrap()), vec![expected; count], "{dtype}, rows of {row}");
+                assert_eq!(read(&target.select(0, 1).unwrap()), vec![0.0; count]);
+            }
+            // The row is what stands behind the indices; what is there already is added last.
+            let places = Tensor::zeros(&[2000], DType::I64, device).unwrap();
+            let target = Tensor::full(&[40, 2], 1000, dtype, device).unwrap();
+            target.index_put_(&[None, Some(&places)], &Tensor::ones(&[1, 1], dtype, device).unwrap(), true).unwrap();
+            let expected = match (is_device, dtype) {
+                (true, DType::F16) => 3000.0,
+                (true, _) => 3008.0,
+                (false, DType::F16) => 2048.0,
+                (false, _) => 1000.0,
+            };
+            assert_eq!(read(&target.select(1, 0).unwrap()), [expected; 40]);
+        }
+    });
+}
+
+/// The host sums in `f32` what `scatter_add` adds, and matrices of `index_add`; other slices are rounded after each.
+#[test]
+fn scattered_halves_are_rounded_once_on_the_host() {
+    for (dtype, once, each) in [(DType::F16, 3000.0, 2048.0), (DType::BF16, 3008.0, 256.0)] {
+        let ones = |sizes: &[i64]| Tensor::ones(sizes, dtype, "cpu").unwrap();
+        let zeros = |sizes: &[i64]| Tensor::zeros(sizes, dtype, "cpu").unwrap();
+        let places = Tensor::zeros(&[3000], DType::I64, "cpu").unwrap();
+        let first = |tensor: Tensor| read(&tensor.flatten().unwrap())[0];
+        assert_eq!(first(zeros(&[2]).scatter_add(0, &places, &ones(&[3000])).unwrap()), once);
+        let spread = places.unsqueeze(1).unwrap().expand(&[3000, 3]).unwrap();
+        assert_eq!(first(zeros(&[2, 3]).scatter_add(0, &spread, &ones(&[3000, 3])).unwrap()), once);
+        assert_eq!(first(zeros(&[2, 3]).index_add(0, &places, &ones(&[3000, 3]), 1).unwrap()), once);
+        assert_eq!(first(zeros(&[3, 2]).index_add(1, &places, &ones(&[3, 3000]), 1).unwrap()), once);
+        assert_eq!(first(zeros(&[2]).index_add(0, &places, &ones(&[3000]), 1).unwrap()), each);
+        assert_eq!(first(zeros(&[2, 2, 3]).index_add(1, &places, &ones(&[2, 3000, 3]), 1).unwrap()), each);
+    }
+}

@@ -93,6 +93,25 @@ struct Page {
     wrong: Vec<String>,
 }
 
+/// Where sums of 16 bits are rounded, which `tests/numbers.rs` checks.
+const ACCUMULATIONS: &str = "
+## Accumulations in 16 bits
+
+Where `f16` and `bf16` are rounded while many elements become one. `bench --bin accumulations` prints results beside those of
+`accumulations.py`, which asks PyTorch.
+
+| operation | on a device | on the host |
+|---|---|---|
+| `index_put_accumulate`, rows of up to 32 elements | summed in `f32`, rounded once | after each addition |
+| `index_put_accumulate`, longer rows | after each addition | after each addition |
+| `index_add` | after each addition; with deterministic algorithms and rows of up to 32 elements once | of matrices once, else \
+after each addition |
+| `scatter_add` | after each addition; with deterministic algorithms once | summed in `f32`, rounded once |
+| `cumsum`, `cumprod`, `logcumsumexp` | computed in `f32`, each result is rounded | computed in `f32`, each result is rounded |
+| `sum`, `nansum`, `mean`, `prod`, `norm`, `logsumexp` | computed in `f32`, rounded once | computed in `f32`, rounded once |
+| `var`, `std` | computed in `f64`, rounded once | computed in `f64`, rounded once |
+";
+
 impl Page {
     fn family(&mut self, title: &str, rows: &[(&'static str, Vec<Option<DType>>)]) {
         let torch = torch();
@@ -168,7 +187,7 @@ fn the_page_is_that_of_the_declarations() {
     assert_eq!(page.wrong, [""; 0]);
     let gaps = if page.gaps.is_empty() { "None.\n" } else { &page.gaps };
     let text = format!(
-        "{HEAD}{}\n## Gaps\n\nWhat PyTorch accepts and this library refuses, with an error that names the \
+        "{HEAD}{}{ACCUMULATIONS}\n## Gaps\n\nWhat PyTorch accepts and this library refuses, with an error that names the \
                         kernel and the dtype:\n\n{gaps}",
         page.text
     );

@@ -72,13 +72,16 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         named.push(with_diagonals(at, tensor, labels)?);
         check_sizes(at, named.last(), &mut sizes)?;
     }
+    // The labels of the result in its order, then the others in theirs.
+    let summed_over = sizes.keys().copied().filter(|label| !output.contains(label));
+    let ranked: Labels = output.iter().copied().chain(summed_over).collect();
     while named.len() > 1 {
         let (first, second) = cheapest(&named, &output, &sizes);
         // The later one is taken out first, so that the earlier one's place holds.
         let right = named.remove(second);
         let left = named.remove(first);
         let stays = |label: Label| output.contains(&label) || named.iter().any(|other| other.labels.contains(&label));
-        let made = contract(left, right, stays)?;
+        let made = contract(left, right, &ranked, stays)?;
         named.insert(first, made);
     }
     named.pop().map_or_else(|| Err(invalid("einsum(): no operand")), |last| finish(last, &output))
@@ -265,51 +268,61 @@ fn cheapest(named: &[Named], output: &Labels, sizes: &BTreeMap<Label, i64>) -> (
     pairs.min_by_key(|&(first, second)| cost(first, second)).unwrap_or((0, 1))
 }
 
-/// The sum of products of two operands over the labels that do not stay.
-fn contract(left: Named, right: Named, stays: impl Fn(Label) -> bool) -> Result<Named> {
-    let (left, right) = (without_repeats(left, &right)?, right);
-    let right = without_repeats(right, &left)?;
-    let left = summed(left, |label| stays(label) || right.labels.contains(&label))?;
-    let right = summed(right, |label| stays(label) || left.labels.contains(&label))?;
-    let both = |label: &&Label| left.labels.contains(label) && right.labels.contains(label);
-    let batch: Labels = left.labels.iter().filter(both).filter(|label| stays(**label)).copied().collect();
-    let inner: Labels = left.labels.iter().filter(both).filter(|label| !stays(**label)).copied().collect();
-    let rows: Labels = left.labels.iter().filter(|label| !right.labels.contains(label)).copied().collect();
-    let columns: Labels = right.labels.iter().filter(|label| !left.labels.contains(label)).copied().collect();
-    let a = arranged(&left, &[&batch, &rows, &inner])?;
-    let b = arranged(&right, &[&batch, &inner, &columns])?;
-    let made = if inner.is_empty() { a.mul(&b)? } else { a.bmm(&b)? };
-    let size = |from: &Named, label: Label| {
-        let at = from.labels.iter().position(|&known| known == label);
-        at.map_or(1, |at| from.tensor.sizes()[at])
-    };
-    let sizes: Dims = batch
-        .iter()
-        .chain(&rows)
-        .map(|&label| size(&left, label))
-        .chain(columns.iter().map(|&label| size(&right, label)))
-        .collect();
-    let labels = batch.iter().chain(&rows).chain(&columns).copied().collect();
-    Ok(Named { tensor: made.reshape(&sizes)?, labels })
-}
-
-/// Without dimensions of size 1 that the other operand has in another size: they broadcast.
-fn without_repeats(named: Named, other: &Named) -> Result<Named> {
-    let Named { mut tensor, labels } = named;
-    let mut kept = Labels::new();
-    for &label in &labels {
-        let there = other.labels.iter().position(|&known| known == label);
-        let is_repeated = there.is_some_and(|at| other.tensor.sizes()[at] != 1) && tensor.sizes()[kept.len()] == 1;
-        if is_repeated {
-            tensor = tensor.squeeze(Some(wrapped(kept.len())))?;
-        } else {
-            kept.push(label);
-        }
+/// The sum of products of two operands over the labels that do not stay. `ranked` has all labels of the equation, those of
+/// the output first, which is the order in which torch lays a product out.
+fn contract(left: Named, right: Named, ranked: &Labels, stays: impl Fn(Label) -> bool) -> Result<Named> {
+    let of_left = |label: Label| left.size(label) != 1;
+    let of_right = |label: Label| right.size(label) != 1;
+    let gone = |label: Label| !stays(label);
+    let inner = chosen(ranked, |label| gone(label) && of_left(label) && of_right(label));
+    let (left_alone, right_alone) = (
+        chosen(ranked, |label| gone(label) && of_left(label) && !of_right(label)),
+        chosen(ranked, |label| gone(label) && !of_left(label) && of_right(label)),
+    );
+    let kept = chosen(ranked, |label| stays(label) && (left.labels.contains(&label) || right.labels.contains(&label)));
+    let batch = chosen(&kept, |label| of_left(label) && of_right(label));
+    let rows = chosen(&kept, |label| of_left(label) && !of_right(label));
+    let columns = chosen(&kept, |label| !of_left(label));
+    // All that is not summed here counts as a column of one element, also a label that neither operand has any more.
+    let counted = chosen(ranked, |label| !inner.contains(&label) && !of_left(label));
+    let turns = comes_first(ranked, &counted, &rows);
+    let left = summed(left, |label| !left_alone.contains(&label))?;
+    let right = summed(right, |label| !right_alone.contains(&label))?;
+    if inner.is_empty() {
+        let product = aligned(&left, &kept)?.mul(&aligned(&right, &kept)?)?;
+        return Ok(Named { tensor: product, labels: kept });
     }
-    Ok(Named { tensor, labels: kept })
+    let ((first, before), (second, after)) =
+        if turns { ((&right, &columns), (&left, &rows)) } else { ((&left, &rows), (&right, &columns)) };
+    let a = arranged(first, &[&batch, before, &inner])?;
+    let b = arranged(second, &[&batch, &inner, after])?;
+    let labels: Labels = [&batch, before, after].into_iter().flatten().copied().collect();
+    let size = |&label: &Label| if left.size(label) == 1 { right.size(label) } else { left.size(label) };
+    let sizes: Dims = labels.iter().map(size).collect();
+    Ok(Named { tensor: a.bmm(&b)?.reshape(&sizes)?, labels })
 }
 
-/// Summed over labels that nobody needs any more.
+fn chosen(labels: &Labels, is_chosen: impl Fn(Label) -> bool) -> Labels {
+    labels.iter().copied().filter(|&label| is_chosen(label)).collect()
+}
+
+/// Whether all of some labels come before all of others in the order of the equation, and there are both.
+fn comes_first(ranked: &Labels, some: &Labels, others: &Labels) -> bool {
+    let rank = |label: Option<&Label>| ranked.iter().position(|known| Some(known) == label);
+    match (rank(some.last()), rank(others.first())) {
+        (Some(last), Some(first)) => last < first,
+        _ => false,
+    }
+}
+
+impl Named {
+    /// The size of a label's dimension, one where there is none.
+    fn size(&self, label: Label) -> i64 {
+        self.labels.iter().position(|&known| known == label).map_or(1, |at| self.tensor.sizes()[at])
+    }
+}
+
+/// Summed over labels that nothing needs any more.
 fn summed(named: Named, stays: impl Fn(Label) -> bool) -> Result<Named> {
     let gone: Vec<i64> =
         named.labels.iter().enumerate().filter(|(_, label)| !stays(**label)).map(|(at, _)| wrapped(at)).collect();
@@ -321,11 +334,25 @@ fn summed(named: Named, stays: impl Fn(Label) -> bool) -> Result<Named> {
     Ok(Named { tensor, labels })
 }
 
+/// With exactly these labels in this order: dimensions of one element are added, and others of one element left out.
+fn aligned(named: &Named, labels: &Labels) -> Result<Tensor> {
+    let (mut tensor, mut own) = (named.tensor.clone(), named.labels.clone());
+    for at in (0..own.len()).rev().filter(|&at| !labels.contains(&named.labels[at])) {
+        tensor = tensor.select(wrapped(at), 0)?;
+        own.remove(at);
+    }
+    for &label in labels.iter().filter(|label| !named.labels.contains(label)) {
+        tensor = tensor.unsqueeze(-1)?;
+        own.push(label);
+    }
+    let place = |label: &Label| own.iter().position(|known| known == label).map_or(0, wrapped);
+    tensor.permute(&labels.iter().map(place).collect::<SmallVec<[i64; 6]>>())
+}
+
 /// With each group of labels as one dimension.
 fn arranged(named: &Named, groups: &[&Labels; 3]) -> Result<Tensor> {
-    let place = |label: &Label| named.labels.iter().position(|known| known == label).map_or(0, wrapped);
-    let order: SmallVec<[i64; 6]> = groups.iter().flat_map(|group| group.iter()).map(place).collect();
-    let turned = named.tensor.permute(&order)?;
+    let all: Labels = groups.iter().flat_map(|group| group.iter().copied()).collect();
+    let turned = aligned(named, &all)?;
     let mut sizes = turned.sizes().iter();
     let flat = groups.map(|group| sizes.by_ref().take(group.len()).product::<i64>());
     turned.reshape(&flat)

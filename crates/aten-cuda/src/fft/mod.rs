@@ -10,13 +10,14 @@ use c10_core::host_memory;
 use c10_core::{DeviceArg, Runtime};
 use cuda_sys::Cufft;
 use num_complex::Complex64;
+use smallvec::SmallVec;
 
 use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Error, Result, invalid};
 use crate::base::linalg_error::LinalgError;
 use crate::base::scalar::Scalar;
-use crate::base::shape::wrap_dim;
+use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::tensor::{Tensor, read_complex, scalar_bytes};
 
 pub use library::PlanCache;
@@ -171,12 +172,14 @@ impl Kind {
     }
 }
 
-/// A signal with its dimension moved to the end, cut or filled to its length; contiguous.
+/// A signal with its dimension moved to the end, cut or filled to its length; contiguous. The other dimensions come in the
+/// order of their strides, the largest first, which is the order of the result's memory.
 struct Signal {
     tensor: Tensor,
     /// Numbers of a whole signal.
     length: i64,
-    dim: usize,
+    /// The dimensions of the input in the order in which they lie here.
+    order: SmallVec<[i64; 6]>,
     norm: Norm,
 }
 
@@ -189,10 +192,16 @@ impl Signal {
         if length < 1 {
             return Err(invalid(format!("Invalid number of data points ({length}) specified")));
         }
-        let last = i64::try_from(dim).unwrap_or(0);
-        let moved = input.to_dtype(dtype)?.transpose(last, -1)?;
-        let tensor = fitted(&moved, kept(length))?.packed()?;
-        Ok(Self { tensor, length, dim, norm })
+        let (input, kept) = (input.to_dtype(dtype)?, kept(length));
+        // A signal that is filled up is a contiguous copy.
+        let is_filled = input.sizes()[dim] < kept;
+        let strides = if is_filled { contiguous_strides(input.sizes()) } else { input.strides().into() };
+        let mut order: SmallVec<[usize; 6]> = (0..input.dim()).filter(|&other| other != dim).collect();
+        order.sort_by_key(|&other| std::cmp::Reverse(strides[other]));
+        order.push(dim);
+        let order: SmallVec<[i64; 6]> = order.into_iter().map(|dim| i64::try_from(dim).unwrap_or(0)).collect();
+        let tensor = fitted(&input.permute(&order)?, kept)?.packed()?;
+        Ok(Self { tensor, length, order, norm })
     }
 }
 
@@ -267,7 +276,11 @@ fn transform(signal: &Signal, kind: Kind) -> Result<Tensor> {
         None => out,
         Some(factor) => out.mul(factor)?,
     };
-    scaled.transpose(i64::try_from(signal.dim).unwrap_or(0), -1)
+    let mut back: SmallVec<[i64; 6]> = SmallVec::from_elem(0, signal.order.len());
+    for (place, &dim) in signal.order.iter().enumerate() {
+        back[usize::try_from(dim).unwrap_or(0)] = i64::try_from(place).unwrap_or(0);
+    }
+    scaled.permute(&back)
 }
 
 /// What a result is multiplied by.

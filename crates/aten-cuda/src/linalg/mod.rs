@@ -127,8 +127,11 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
     if let Some((at, &order)) = info.iter().enumerate().find(|&(_, &order)| order != 0) {
         return Err(LinalgError::NotPositive { batch: batch(at), order }.into());
     }
-    let lower = packed.matrices()?.tril(0)?;
-    if upper { lower.mh()?.resolve_conj() } else { Ok(lower) }
+    // Both factors lie by columns, as in torch: the transposed matrices lie by rows.
+    if upper {
+        return packed.matrices()?.tril(0)?.mh()?.resolve_conj();
+    }
+    packed.matrices()?.transpose(-2, -1)?.triu(0)?.transpose(-2, -1)
 }
 
 fn cholesky_on_host(packed: &Packed) -> Result<Vec<i32>> {

@@ -28,6 +28,7 @@ pub(crate) use read::{Places, read_complex, scalar_of};
 pub(crate) use resize::resize_output;
 pub(crate) use signs::Signs;
 pub use typed::{TypedElement, TypedStorage, TypedTensor};
+pub(crate) use view::view_strides;
 
 use crate::base::dtype::DType;
 use crate::base::error::Result;

@@ -295,7 +295,7 @@ fn infer_size(sizes: &[i64], numel: i64) -> Result<Dims> {
 /// The strides with which other sizes go through the same elements, where there are such strides.
 ///
 /// Each run of dimensions that lie one after another in memory is split up or joined on its own.
-fn view_strides(sizes: &[i64], strides: &[i64], target: &[i64]) -> Option<Dims> {
+pub(crate) fn view_strides(sizes: &[i64], strides: &[i64], target: &[i64]) -> Option<Dims> {
     if shape::numel(sizes) == 0 {
         return Some(if sizes == target { Dims::from_slice(strides) } else { contiguous_strides(target) });
     }

@@ -92,6 +92,17 @@ pub(crate) fn add(lists: &Lists<'_>) -> Result<()> {
     queue(lists, kernel)
 }
 
+/// Adds the elements for each place, floats of 16 bits or pairs of them, in 32 bits, and rounds once.
+pub(crate) fn sum(lists: &Lists<'_>) -> Result<()> {
+    let kernel = match lists.pointed.dtype() {
+        DType::F16 => "sum_half",
+        DType::BF16 => "sum_brain",
+        DType::C32 => "sum_half_pair",
+        _ => return add(lists),
+    };
+    queue(lists, kernel)
+}
+
 fn queue(lists: &Lists<'_>, kernel: &'static str) -> Result<()> {
     let Lists { pointed, other, keys, places, first_places, n, stride, step, size } = *lists;
     let detail = [n, stride, step, size].map(i64::cast_unsigned).to_vec();

@@ -6,15 +6,18 @@
 use c10_core::host_memory;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::scatter::check_same_dtype;
 use super::{apply, checked, moved_to, values};
 use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
-use crate::base::shape::{self, Dims};
+use crate::base::shape::{self, Dims, contiguous_strides};
+use crate::iterate::{OperandLayout, result_strides};
 use crate::launch::library::index::{self, Action, Along, Indexed};
 use crate::report::Reporter;
-use crate::tensor::{Context, Tensor, check_overlap, is_host};
+use crate::tensor::{Context, Tensor, check_overlap, empty_strided, is_host, view_strides};
 
 /// What indices of several dimensions come to.
 struct Combined {
@@ -25,6 +28,8 @@ struct Combined {
     along: Along,
     /// The dimensions of the result that the indices have.
     lists: Range<usize>,
+    /// Strides of a new result: in the order in which the tensor's memory is visited, then that of the indices.
+    strides: Dims,
 }
 
 impl Tensor {
@@ -39,7 +44,8 @@ impl Tensor {
     pub fn index(&self, indices: &[Option<&Self>]) -> Result<Self> {
         let run = || {
             let combined = self.combined(indices, Reporter::Index)?;
-            let out = Self::uninitialized(combined.places.sizes(), self.dtype(), self)?;
+            let sizes = combined.places.sizes();
+            let out = empty_strided(sizes, &combined.strides, self.dtype(), self.device())?;
             apply(&combined.indexed(&out), combined.lists.clone(), Action::Gather)?;
             Ok(out)
         };
@@ -141,8 +147,9 @@ impl Tensor {
         let size = shape::extent(self.sizes(), self.strides()).unwrap_or(i64::MAX);
         let along = Along { size, stride: 1, wraps: false, operation };
         let view = self.with_layout(sizes.clone(), strides, self.storage_offset())?;
+        let strides = visited(&view, &lists, &shape, first)?;
         let places = places.with_layout(sizes, place_strides, 0)?;
-        Ok(Combined { places, view, along, lists: first..first + shape.len() })
+        Ok(Combined { places, view, along, lists: first..first + shape.len(), strides })
     }
 
     /// For each place of the indices' shape, how many elements it is from the tensor's first one.
@@ -215,6 +222,24 @@ impl Combined {
     fn indexed<'a>(&'a self, other: &'a Tensor) -> Indexed<'a> {
         Indexed { pointed: &self.view, along: self.along, index: &self.places, other }
     }
+}
+
+/// Strides of a new result of a view of the tensor and indices that broadcast to a shape, whose first dimension is `first`
+/// in the view.
+fn visited(view: &Tensor, lists: &[Option<Tensor>], shape: &[i64], first: usize) -> Result<Dims> {
+    let after = view.dim() - first - shape.len();
+    let mut sizes = Dims::from_elem(1, first);
+    sizes.extend_from_slice(shape);
+    sizes.extend(std::iter::repeat_n(1, after));
+    let mut operands: SmallVec<[OperandLayout; 4]> = SmallVec::new();
+    operands.push(OperandLayout::of(view, Dims::from_slice(view.sizes()), Dims::from_slice(view.strides())));
+    for list in lists.iter().flatten() {
+        let list = list.expand(shape)?;
+        // Where a view of these sizes would need a copy, it is contiguous.
+        let strides = view_strides(list.sizes(), list.strides(), &sizes).unwrap_or_else(|| contiguous_strides(&sizes));
+        operands.push(OperandLayout::of(&list, sizes.clone(), strides));
+    }
+    Ok(result_strides(view.sizes(), &operands.iter().collect::<SmallVec<[&OperandLayout; 4]>>(), false))
 }
 
 fn mismatch(lists: &[Option<Tensor>]) -> TensorError {

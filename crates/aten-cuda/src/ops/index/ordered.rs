@@ -1,10 +1,11 @@
-//! Writing and adding on a device in the order of the index, while deterministic algorithms are asked for.
+//! Writing and adding on a device in the order of the index, while deterministic algorithms are asked for, and sums of short
+//! floats that are rounded once.
 //!
 //! The indices of each list are sorted with the places that they have in it. Equal ones are neighbours then and still in
 //! order, so that one thread can take all elements for a place of the tensor, one after another, as the host does. Lists
 //! that repeat along a dimension are sorted once.
 //!
-//! **Invariants:** the result has the bits that the host computes.
+//! **Invariants:** the result has the bits that the host computes, but for sums that are rounded once.
 
 use std::ops::Range;
 
@@ -15,10 +16,32 @@ use crate::deterministic;
 use crate::launch::library::index::{Action, Along, Indexed};
 use crate::launch::library::ordered::{self, Lists};
 use crate::ops::sort::sorted_rows;
+use crate::report::Reporter;
 use crate::tensor::Tensor;
 
-/// Whether the order of the elements makes a difference that is not wanted.
+/// Longest row, in elements, whose short floats torch's `index_put` with `accumulate` adds in 32 bits: those of a warp.
+const SHORT_ROW: i64 = 32;
+
+/// Whether the elements for a place are added in 32 bits and rounded once, as torch's kernel for short rows does. Its other
+/// accumulations are made of that kernel while deterministic algorithms are asked for, `scatter_add` by rows of one element.
+fn is_wide_sum(indexed: &Indexed<'_>, lists: &Range<usize>, action: Action) -> bool {
+    let is_short = || indexed.index.sizes()[lists.end..].iter().product::<i64>() <= SHORT_ROW;
+    action == Action::Add
+        && matches!(indexed.other.dtype(), DType::F16 | DType::BF16 | DType::C32)
+        && match indexed.along.operation {
+            Reporter::IndexPut => is_short(),
+            Reporter::IndexAdd => deterministic::are_deterministic_algorithms_enabled() && is_short(),
+            Reporter::ScatterAdd => deterministic::are_deterministic_algorithms_enabled(),
+            _ => false,
+        }
+}
+
+/// Whether the elements for a place have to be taken one after another: where their order makes a difference that is not
+/// wanted, or their sum is rounded once.
 pub(super) fn is_needed(indexed: &Indexed<'_>, lists: &Range<usize>, action: Action) -> bool {
+    if is_wide_sum(indexed, lists, action) {
+        return lists.clone().any(|dim| indexed.index.sizes()[dim] > 1);
+    }
     if !deterministic::are_deterministic_algorithms_enabled() {
         return false;
     }
@@ -36,6 +59,7 @@ pub(super) fn is_needed(indexed: &Indexed<'_>, lists: &Range<usize>, action: Act
 pub(super) fn run(indexed: &Indexed<'_>, lists: Range<usize>, action: Action) -> Result<()> {
     let Indexed { pointed, along, index, other } = *indexed;
     let n: i64 = index.sizes()[lists.clone()].iter().product();
+    let is_wide = is_wide_sum(indexed, &lists, action);
     let at = lists.start;
     let [index, other] = [index, other].map(|tensor| with_list(tensor, &lists, n));
     let (index, other) = (index?, other?);
@@ -56,7 +80,11 @@ pub(super) fn run(indexed: &Indexed<'_>, lists: Range<usize>, action: Action) ->
         step: other.strides()[at],
         size: along.size,
     };
-    if action == Action::Add { ordered::add(&lists) } else { ordered::write(&lists) }
+    match action {
+        Action::Add if is_wide => ordered::sum(&lists),
+        Action::Add => ordered::add(&lists),
+        _ => ordered::write(&lists),
+    }
 }
 
 /// The tensor with the dimensions of lists joined to one.

@@ -12,7 +12,7 @@ use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::library::index::Action;
 use crate::ops::copy::convert;
 use crate::report::Reporter;
-use crate::tensor::{Context, Operand, Tensor, check_overlap, may_share};
+use crate::tensor::{Context, Operand, Tensor, check_overlap, is_host, may_share};
 
 impl Tensor {
     /// A copy with the elements of `source` written where `index` names their places along `dim` (`scatter`). Which of
@@ -96,7 +96,13 @@ impl Tensor {
             }
             check_overlap(&target, &[])?;
             let given = given.as_strided(indices.sizes(), given.strides(), None)?;
-            along_dim(&target, at, &indices.apart_from(self)?, &given.apart_from(self)?, action, operation)?;
+            let (indices, given) = (indices.apart_from(self)?, given.apart_from(self)?);
+            if action == Action::Add && is_summed_wide(self) {
+                return summed_wide(self, &target, |sums| {
+                    along_dim(sums, at, &indices, &given.to_dtype(DType::F32)?, action, operation)
+                });
+            }
+            along_dim(&target, at, &indices, &given, action, operation)?;
             Ok(self)
         };
         run().of(operation.name(), &[self, index, source])
@@ -188,7 +194,14 @@ impl Tensor {
             }
             check_overlap(&target, &[])?;
             let spread = spread(index, given.sizes(), at)?;
-            along_dim(&target, at, &spread.apart_from(self)?, &given.apart_from(self)?, action, operation)?;
+            let (spread, given) = (spread.apart_from(self)?, given.apart_from(self)?);
+            // torch's host adds matrices by `scatter_add`, and other tensors slice by slice.
+            if action == Action::Add && self.dim() == 2 && is_summed_wide(self) {
+                return summed_wide(self, &target, |sums| {
+                    along_dim(sums, at, &spread, &given.to_dtype(DType::F32)?, action, operation)
+                });
+            }
+            along_dim(&target, at, &spread, &given, action, operation)?;
             Ok(self)
         };
         run().of(operation.name(), &[self, index, source])
@@ -203,6 +216,19 @@ impl Tensor {
     pub(crate) fn contiguous_copy(&self) -> Result<Self> {
         convert(self, self.dtype(), &contiguous_strides(self.sizes()))
     }
+}
+
+/// Whether `scatter_add` sums the elements in `f32` and rounds once, as torch's host does for short floats.
+fn is_summed_wide(target: &Tensor) -> bool {
+    is_host(target.device()) && matches!(target.dtype(), DType::F16 | DType::BF16)
+}
+
+/// Has elements added to a tensor of `f32` instead of `target`, a view of `tensor`, and rounds the sums.
+fn summed_wide<'a>(tensor: &'a Tensor, target: &Tensor, add: impl FnOnce(&Tensor) -> Result<()>) -> Result<&'a Tensor> {
+    let sums = target.to_dtype(DType::F32)?;
+    add(&sums)?;
+    target.copy_(&sums)?;
+    Ok(tensor)
 }
 
 /// Adds an element to another of the same dtype; integers wrap around.

@@ -14,7 +14,7 @@ use crate::base::error::{Result, TensorError, invalid};
 use crate::base::promotion::Participants;
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims};
-use crate::iterate;
+use crate::iterate::{self, OperandLayout};
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::copy::preserved_strides;
 use crate::tensor::{Context, Operand, Tensor, check_overlap, empty_strided, is_host, repeats, resize_output};
@@ -164,34 +164,13 @@ fn fill_repeated(prepared: &Prepared<'_>, out: &Tensor, numbers: &[Scalar]) -> R
     own.masked_fill_(&named, value).map(drop)
 }
 
-/// Layout of an operand after a conversion to the common dtype. Conditions are not converted.
-struct Converted<'a> {
-    tensor: &'a Tensor,
-    strides: Dims,
-}
-
-impl<'a> Converted<'a> {
-    fn new(tensor: &'a Tensor, common: DType) -> Self {
-        let strides = match tensor.dtype() {
-            kept if kept == common || kept == DType::Bool => Dims::from_slice(tensor.strides()),
-            _ => preserved_strides(tensor),
-        };
-        Self { tensor, strides }
-    }
-}
-
-impl iterate::Placed for Converted<'_> {
-    fn sizes(&self) -> &[i64] {
-        self.tensor.sizes()
-    }
-
-    fn strides(&self) -> &[i64] {
-        &self.strides
-    }
-
-    fn width(&self) -> i64 {
-        self.tensor.width()
-    }
+/// Returns the layout of an operand after a conversion to the common dtype. Conditions are not converted.
+fn converted_layout(tensor: &Tensor, common: DType) -> OperandLayout {
+    let strides = match tensor.dtype() {
+        kept if kept == common || kept == DType::Bool => Dims::from_slice(tensor.strides()),
+        _ => preserved_strides(tensor),
+    };
+    OperandLayout::of(tensor, Dims::from_slice(tensor.sizes()), strides)
 }
 
 impl<'a> Prepared<'a> {
@@ -240,9 +219,9 @@ impl<'a> Prepared<'a> {
         match (operation.layout, tensors.first()) {
             (Layout::Rows, _) => shape::contiguous_strides(&self.sizes),
             (Layout::Converted, _) => {
-                let converted: SmallVec<[Converted<'_>; 3]> =
-                    tensors.iter().map(|tensor| Converted::new(tensor, self.common)).collect();
-                let converted: SmallVec<[&Converted<'_>; 3]> = converted.iter().collect();
+                let converted: SmallVec<[OperandLayout; 3]> =
+                    tensors.iter().map(|tensor| converted_layout(tensor, self.common)).collect();
+                let converted: SmallVec<[&OperandLayout; 3]> = converted.iter().collect();
                 iterate::result_strides(&self.sizes, &converted, beside_number)
             }
             (Layout::Copied, Some(first)) => preserved_strides(first),
