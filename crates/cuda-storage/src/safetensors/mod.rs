@@ -203,7 +203,12 @@ fn read_header(path: &Path, file: &File) -> Result<(Header, u64)> {
 /// The tensors of a file in the host's memory.
 fn on_host(path: &Path, file: &File, header: &Header, data: u64) -> Result<Loaded> {
     let tensor = |stored: &Stored| {
-        let mut bytes = vec![0; index(stored.bytes.end - stored.bytes.start)];
+        let length = index(stored.bytes.end - stored.bytes.start);
+        let mut bytes = Vec::new();
+        // A sparse file may promise more than there is memory.
+        let room = bytes.try_reserve_exact(length);
+        room.map_err(|_| Error::io("read", path, io::ErrorKind::OutOfMemory.into()))?;
+        bytes.resize(length, 0);
         file.read_exact_at(&mut bytes, data + stored.bytes.start).map_err(|error| Error::io("read", path, error))?;
         Ok((stored.name.clone(), Tensor::from_bytes(&bytes, &stored.sizes, stored.dtype)?))
     };
