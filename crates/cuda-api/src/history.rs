@@ -271,7 +271,14 @@ impl Converter {
         };
         let external_annotations = taken.external_annotations.iter().map(annotation).collect();
         let allocator_settings = settings(&taken.settings);
-        Snapshot { segments, device_traces, allocator_settings, external_annotations, names: self.names }
+        Snapshot {
+            segments,
+            device_traces,
+            allocator_settings,
+            external_annotations,
+            names: self.names,
+            ..Snapshot::default()
+        }
     }
 
     fn segment(&mut self, taken: &MemorySnapshot, segment: &SegmentInfo) -> Segment {

@@ -41,6 +41,12 @@ pub(crate) fn all() -> Command {
                         .value_parser(["segments", "memory"])
                         .conflicts_with("before")
                         .help("Prints the lines of a flame graph instead, as PyTorch's _memory_viz.py does"),
+                )
+                .arg(
+                    Arg::new("all-frames")
+                        .long("all-frames")
+                        .action(ArgAction::SetTrue)
+                        .help("Shows whole stacks, with the frames of the runtime and of the standard library"),
                 ),
         )
         .subcommand(

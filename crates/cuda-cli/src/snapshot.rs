@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
+use memory_viz::analysis::Frames;
 use memory_viz::page::{Page, page as make_page};
 use memory_viz::{Snapshot, analysis, file};
 
@@ -25,11 +26,12 @@ fn name(path: &Path) -> String {
 pub(crate) fn report(given: &ArgMatches, out: &mut dyn Write) -> Result<u8, Error> {
     let Some(path) = given_path(given, "file") else { return Ok(2) };
     let snapshot = read(path)?;
+    let frames = if given.get_flag("all-frames") { Frames::All } else { Frames::Program };
     let text = match (given.get_one::<String>("lines").map(String::as_str), given_path(given, "before")) {
         (Some("segments"), _) => analysis::flame::segments(&snapshot),
         (Some(_), _) => analysis::flame::memory(&snapshot),
-        (None, Some(before)) => analysis::compare_report(&read(before)?, &snapshot),
-        (None, None) => analysis::report(&snapshot),
+        (None, Some(before)) => analysis::compare_report_with(&read(before)?, &snapshot, frames),
+        (None, None) => analysis::report_with(&snapshot, frames),
     };
     out.write_all(text.as_bytes())?;
     Ok(0)

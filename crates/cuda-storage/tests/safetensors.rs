@@ -139,6 +139,125 @@ fn files_that_lie_are_refused_with_what_is_wrong() {
     assert!(matches!(cause(&with(&deep, 0)), HeaderError::Json(_)));
 }
 
+/// Numbers that follow from a seed.
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// A file with some of its bytes, lengths and words changed.
+fn damaged(whole: &[u8], state: &mut u64) -> Vec<u8> {
+    const WORDS: [&str; 14] = [
+        "18446744073709551615",
+        "18446744073709551616",
+        "9223372036854775807",
+        "-1",
+        "1e3",
+        "[]",
+        "null",
+        "\"a\"",
+        "\"F4\"",
+        "\"C128\"",
+        "{}",
+        "\\u0000",
+        "\"__metadata__\"",
+        "\"dtype\"",
+    ];
+    let mut bytes = whole.to_vec();
+    for _ in 0..1 + random(state) % 3 {
+        let at = (random(state) % bytes.len().max(1) as u64) as usize;
+        match random(state) % 6 {
+            0 if at < bytes.len() => bytes[at] ^= 1 << (random(state) % 8),
+            1 => bytes.truncate(at),
+            2 if bytes.len() >= 8 => {
+                let length = [0, 1, random(state) % 300, u64::MAX, 1 << 63, 100_000_000, 100_000_001][at % 7];
+                bytes[..8].copy_from_slice(&length.to_le_bytes());
+            }
+            3 => {
+                let word = WORDS[(random(state) % WORDS.len() as u64) as usize];
+                let end = (at + (random(state) % 6) as usize).min(bytes.len());
+                bytes.splice(at.min(end)..end, word.bytes());
+            }
+            // A part of the header twice: names, offsets and braces that should be there once.
+            4 if at < bytes.len() => {
+                let end = (at + (random(state) % 60) as usize).min(bytes.len());
+                let part = bytes[at..end].to_vec();
+                bytes.splice(at..at, part);
+            }
+            _ => bytes.extend(vec![7; (random(state) % 9) as usize]),
+        }
+        // Most of the time the length is that of the damaged header, so that what is inside is looked at.
+        if random(state) % 4 != 0 && bytes.len() > 8 {
+            let before = u64::from_le_bytes(whole[..8].try_into().expect("eight bytes"));
+            let length = (before + bytes.len() as u64).saturating_sub(whole.len() as u64);
+            bytes[..8].copy_from_slice(&length.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+#[test]
+fn damaged_files_are_errors_or_what_the_formats_own_crate_reads() {
+    let tensors: Vec<(String, Tensor)> = [DType::F32, DType::U8, DType::I64, DType::Bool]
+        .into_iter()
+        .enumerate()
+        .map(|(at, dtype)| (format!("t{at}"), Tensor::zeros(&[2, at as i64], dtype, "cpu").expect("there is memory")))
+        .collect();
+    let texts = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    let whole = save(tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)), &texts).expect("it is saved");
+    let (mut state, mut read, mut refused) = (0x9e37_79b9_7f4a_7c15, 0, 0);
+    for _ in 0..30_000 {
+        let bytes = damaged(&whole, &mut state);
+        match load(&bytes, "cpu") {
+            Err(Error::Header { path: None, .. }) => refused += 1,
+            Err(other) => panic!("{other:?} of {bytes:?}"),
+            Ok(tensors) => {
+                read += 1;
+                let theirs = safetensors::SafeTensors::deserialize(&bytes).expect("the format's own crate reads it");
+                for (name, tensor) in &tensors {
+                    let view = theirs.tensor(name).expect("it has the tensor");
+                    assert_eq!(tensor.to_bytes().expect("it is read"), view.data(), "{name}");
+                }
+            }
+        }
+    }
+    assert!(read > 500 && refused > 5_000, "{read} {refused}");
+}
+
+/// Headers whose numbers are at the ends of their ranges.
+#[test]
+fn headers_that_overflow_or_overlap_are_refused() {
+    let with = |header: &str, data: usize| {
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data]].concat()
+    };
+    let one =
+        |shape: &str, offsets: &str| format!(r#"{{"x":{{"dtype":"F64","shape":{shape},"data_offsets":{offsets}}}}}"#);
+    let max = u64::MAX;
+    for header in [
+        one("[2305843009213693952]", "[0,0]"),
+        one("[4294967296,4294967296]", "[0,0]"),
+        one(&format!("[{max}]"), "[0,8]"),
+        one("[1]", &format!("[{max},{max}]")),
+        one("[1]", &format!("[{},{max}]", max - 7)),
+        one("[1]", "[8,0]"),
+        one("[1]", "[8,16]"),
+        one("[1]", "[0,8,8]"),
+        one("[-1]", "[0,8]"),
+        one("[1.0]", "[0,8]"),
+        r#"{"x":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"y":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#
+            .into(),
+        r#"{"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"x":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#
+            .into(),
+        r#"{"x":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"x":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}"#
+            .into(),
+    ] {
+        let error = load(&with(&header, 8), "cpu").expect_err(&header);
+        assert!(matches!(error, Error::Header { .. }), "{header}: {error}");
+    }
+}
+
 #[test]
 fn devices_and_tensors_that_do_not_fit_are_refused() -> Result<(), Error> {
     let _simulated = simulated();

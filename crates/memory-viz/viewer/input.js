@@ -46,6 +46,7 @@ function listen() {
     show(state.tab);
   });
   $('axis').addEventListener('click', setAxis);
+  $('frames').addEventListener('click', setFrames);
   $('theme').addEventListener('click', () => setTheme(!state.dark));
   $('help').addEventListener('click', help);
   document.addEventListener('keydown', key);
@@ -141,6 +142,7 @@ function key(event) {
   else if (event.key === 'Escape') letGo();
   else if (event.key === 'l') setTheme(!state.dark);
   else if (event.key === 'x') setAxis();
+  else if (event.key === 'f') setFrames();
   else if (event.key === 'n') nextShortage(1);
   else if (event.key === 'p') nextShortage(-1);
   else return;

@@ -18,7 +18,13 @@ function facts(rows) {
 
 class Names {
   constructor(texts, frames, stacks) {
-    Object.assign(this, { texts, frames, stacks });
+    Object.assign(this, { texts, frames, stacks, all: false });
+  }
+  // The frames of the program, or all of them; all too where none is the program's own.
+  shown(stack) {
+    const frames = Array.from(this.stacks[stack] ?? []);
+    const own = this.all ? frames : frames.filter(frame => this.frames.own[frame]);
+    return own.length ? own : frames;
   }
   frame(frame) {
     const file = this.texts[this.frames.file[frame]] ?? '', name = this.texts[this.frames.name[frame]] ?? '', line = this.frames.line[frame];
@@ -26,14 +32,18 @@ class Names {
   }
   // The innermost frames in a line.
   summary(stack, most = 3) {
-    const frames = this.stacks[stack] ?? [];
+    const frames = this.shown(stack);
     if (!frames.length) return '(no stack recorded)';
     return Array.from(frames.slice(0, most), frame => this.frame(frame).short).join('  <  ') + (frames.length > most ? '  < ...' : '');
   }
   list(stack, search) {
-    const frames = Array.from(this.stacks[stack] ?? [], frame => this.frame(frame));
+    const shown = this.shown(stack), hidden = (this.stacks[stack]?.length ?? 0) - shown.length;
+    const frames = shown.map(frame => this.frame(frame));
     if (!frames.length) return element('p', { class: 'faint' }, 'No stack was recorded. Record one with _record_memory_history.');
-    return element('ol', { class: 'stack' }, ...frames.map(({ name, file, line }) => element(
+    const notes = [];
+    if (hidden) notes.push(`${humanCount(hidden)} frames of libraries are hidden (F shows all).`);
+    if (frames.every(({ line }) => !line)) notes.push('Files and lines need a program that is built with line tables (debug = "line-tables-only").');
+    return element('ol', { class: 'stack' }, ...notes.map(note => element('p', { class: 'faint' }, note)), ...frames.map(({ name, file, line }) => element(
       'li', search && `${file}:${line}:${name}`.toLowerCase().includes(search) ? { class: 'match' } : {},
       name, ...(file ? [element('small', {}, `${file}:${line}`)] : []))));
   }
@@ -122,7 +132,7 @@ const KEYS = [
   ['1 ... 6', 'the views'], ['Left Right, A D', 'move along the axis'], ['Up Down, W S', 'nearer, farther'],
   ['wheel', 'nearer, farther, at the pointer; with Shift in height'], ['drag', 'move'], ['click', 'hold an allocation and its moment'],
   ['double click', 'all of the life of an allocation'], ['0, Home', 'everything'], ['N, P', 'the next, the last request that failed'],
-  ['/', 'search'], ['Esc', 'let go of what is held or searched'], ['X', 'entries or time along the axis'], ['L', 'light or dark'], ['?', 'this'],
+  ['/', 'search'], ['Esc', 'let go of what is held or searched'], ['X', 'entries or time along the axis'], ['L', 'light or dark'], ['F', 'frames of the program, or all'], ['?', 'this'],
 ];
 
 function keysHelp(close) {

@@ -48,11 +48,12 @@ class Reader {
 function unpack(text) {
   const reader = new Reader(bytesOfBase64(text));
   const frameCount = reader.number();
-  const frames = { name: new Uint32Array(frameCount), file: new Uint32Array(frameCount), line: new Float64Array(frameCount) };
+  const frames = { name: new Uint32Array(frameCount), file: new Uint32Array(frameCount), line: new Float64Array(frameCount), own: new Uint8Array(frameCount) };
   for (let index = 0; index < frameCount; index++) {
     frames.name[index] = reader.number();
     frames.file[index] = reader.number();
     frames.line[index] = reader.number();
+    frames.own[index] = reader.number();
   }
   const stacks = new Array(reader.number());
   for (let index = 0; index < stacks.length; index++) {

@@ -73,6 +73,7 @@ function show(tab) {
   [...$('tabs').children].forEach((button, index) => button.setAttribute('aria-selected', index === tab));
   $('table').hidden = tab < 3;
   $('axis').textContent = state.axis === 'time' ? 'Time' : 'Entries';
+  $('frames').textContent = names.all ? 'All frames' : 'Own frames';
   $('theme').textContent = state.dark ? 'Dark' : 'Light';
   if (tab === 2) sortSegments();
   if (tab === 3) showHolders();
@@ -267,6 +268,12 @@ function setTheme(dark) {
 function setAxis() {
   state.axis = state.axis === 'time' ? 'entries' : 'time';
   fit();
+  show(state.tab);
+}
+
+function setFrames() {
+  names.all = !names.all;
+  if (state.stack !== undefined) $('details').replaceChildren(element('h2', {}, 'Stack'), names.list(state.stack, state.search));
   show(state.tab);
 }
 

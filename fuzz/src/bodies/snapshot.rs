@@ -7,7 +7,7 @@ use memory_viz::page::{Page, page};
 use memory_viz::{Limits, Snapshot, analysis, file};
 
 /// Small, so that an input that multiplies itself ends soon.
-const LIMITS: Limits = Limits { bytes_max: 1 << 20, values_max: 1 << 16, entries_max: 1 << 14, depth_max: 32 };
+const LIMITS: Limits = Limits { bytes_max: 1 << 20, held_ratio: 8, depth_max: 32 };
 
 /// Runs one input.
 ///

@@ -5,6 +5,7 @@
 mod compare;
 pub mod flame;
 mod fragmentation;
+mod frames;
 mod holders;
 mod report;
 mod shortage;
@@ -12,7 +13,11 @@ mod timeline;
 
 pub use compare::{Change, SegmentChanges, changes, segment_changes};
 pub use fragmentation::{Fragmentation, Group, by_group, fragmentation};
+pub use frames::{is_program, lack_lines, program_frames};
 pub use holders::{Holder, holders};
-pub use report::{bytes as human_bytes, compare as compare_report, report, unknown};
+pub use report::{
+    Frames, bytes as human_bytes, compare as compare_report, compare_with as compare_report_with, report, report_with,
+    unknown,
+};
 pub use shortage::{Holes, Reason, Shortage, shortages};
 pub use timeline::{Life, Timeline, timeline};

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::frames::{is_program, lack_lines, program_texts};
 use super::{Fragmentation, by_group, changes, flame, fragmentation, holders, segment_changes, shortages};
-use crate::model::{Action, Names, Segment, Snapshot, StackId};
+use crate::model::{Action, FrameId, Names, Segment, Snapshot, StackId};
 
 /// How many stacks a report lists.
 const LISTED_MAX: usize = 20;
@@ -31,9 +32,25 @@ pub fn bytes(count: u64) -> String {
     format!("{amount:.1} TiB")
 }
 
-/// What one snapshot says: sums, fragmentation by pool and stream, the largest holders, requests that failed.
+/// Frames that a report shows of a stack.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Frames {
+    /// Those of the program: neither of the runtime nor of the standard library nor of libc.
+    #[default]
+    Program,
+    /// All of them.
+    All,
+}
+
+/// As [`report_with`], with the frames of the program.
 #[must_use]
 pub fn report(snapshot: &Snapshot) -> String {
+    report_with(snapshot, Frames::Program)
+}
+
+/// What one snapshot says: sums, fragmentation by pool and stream, the largest holders, requests that failed.
+#[must_use]
+pub fn report_with(snapshot: &Snapshot, frames: Frames) -> String {
     let mut text = String::new();
     let all = fragmentation(snapshot);
     let entries: usize = snapshot.device_traces.iter().map(Vec::len).sum();
@@ -60,11 +77,18 @@ pub fn report(snapshot: &Snapshot) -> String {
             100.0 * sums.unused()
         );
     }
-    held(&mut text, snapshot);
-    failed(&mut text, snapshot);
+    held(&mut text, snapshot, frames);
+    failed(&mut text, snapshot, frames);
+    if lack_lines(&snapshot.names) {
+        text.push_str(LINE_TABLES);
+    }
     others(&mut text, snapshot);
     text
 }
+
+/// Tells how stacks get files and lines.
+const LINE_TABLES: &str = "\nThe stacks have no files and lines: the program was built without line tables. In Cargo.toml, \
+     `debug = \"line-tables-only\"` in the profile that it is built with records them.\n";
 
 /// Returns a line for each action and key of a file that this version does not know.
 #[must_use]
@@ -111,16 +135,16 @@ fn sums(text: &mut String, all: &Fragmentation) {
     let _ = writeln!(text, "{:<26} {:>11.1}%", "free, but not in one block", 100.0 * all.of_free());
 }
 
-fn held(text: &mut String, snapshot: &Snapshot) {
+fn held(text: &mut String, snapshot: &Snapshot, frames: Frames) {
     let holders = holders(snapshot);
     let _ = writeln!(text, "\nWho holds the memory ({} stacks)", holders.len());
     for holder in holders.iter().take(LISTED_MAX) {
         let _ = writeln!(text, "{:>12} in {}", bytes(holder.bytes), counted(holder.blocks, "block"));
-        stack(text, &snapshot.names, holder.stack);
+        stack(text, &snapshot.names, holder.stack, frames);
     }
 }
 
-fn failed(text: &mut String, snapshot: &Snapshot) {
+fn failed(text: &mut String, snapshot: &Snapshot, frames: Frames) {
     let shortages = shortages(snapshot);
     if shortages.is_empty() {
         return;
@@ -134,30 +158,44 @@ fn failed(text: &mut String, snapshot: &Snapshot) {
             shortage.entry,
             bytes(shortage.requested)
         );
-        stack(text, &snapshot.names, shortage.stack);
+        stack(text, &snapshot.names, shortage.stack, frames);
     }
 }
 
-fn stack(text: &mut String, names: &Names, id: StackId) {
-    let frames: Vec<String> = flame::shown(names, id).map(|frame| names.frame_text(frame)).collect();
-    list(text, &frames);
+fn stack(text: &mut String, names: &Names, id: StackId, frames: Frames) {
+    let shown: Vec<FrameId> = match frames {
+        Frames::All => names.frames_of(id).to_vec(),
+        Frames::Program => {
+            let own: Vec<FrameId> = flame::shown(names, id).filter(|frame| is_program(names, *frame)).collect();
+            if own.is_empty() { flame::shown(names, id).collect() } else { own }
+        }
+    };
+    let texts: Vec<String> = shown.into_iter().map(|frame| names.frame_text(frame)).collect();
+    list(text, &texts, frames);
 }
 
-fn list(text: &mut String, frames: &[String]) {
+fn list(text: &mut String, frames: &[String], which: Frames) {
+    let most = if which == Frames::All { usize::MAX } else { FRAMES_MAX };
     if frames.is_empty() {
         text.push_str("                 (no stack recorded)\n");
     }
-    for frame in frames.iter().take(FRAMES_MAX) {
+    for frame in frames.iter().take(most) {
         let _ = writeln!(text, "                 {frame}");
     }
-    if frames.len() > FRAMES_MAX {
-        let _ = writeln!(text, "                 and {} more", frames.len() - FRAMES_MAX);
+    if frames.len() > most {
+        let _ = writeln!(text, "                 and {} more", frames.len() - most);
     }
+}
+
+/// As [`compare_with`], with the frames of the program.
+#[must_use]
+pub fn compare(before: &Snapshot, after: &Snapshot) -> String {
+    compare_with(before, after, Frames::Program)
 }
 
 /// What changed from one snapshot to another: sums, the stacks that grew and shrank most, segments.
 #[must_use]
-pub fn compare(before: &Snapshot, after: &Snapshot) -> String {
+pub fn compare_with(before: &Snapshot, after: &Snapshot, frames: Frames) -> String {
     let mut text = String::new();
     let (one, two) = (fragmentation(before), fragmentation(after));
     for (name, first, second) in [
@@ -176,7 +214,8 @@ pub fn compare(before: &Snapshot, after: &Snapshot) -> String {
         for change in changes.iter().take(LISTED_MAX) {
             let blocks = i128::from(change.after.1) - i128::from(change.before.1);
             let _ = writeln!(text, "{:>13}, {blocks:+} blocks", signed(change.bytes()));
-            list(&mut text, &change.frames);
+            let own = if frames == Frames::All { change.frames.clone() } else { program_texts(&change.frames) };
+            list(&mut text, &own, frames);
         }
     }
     let segments = segment_changes(before, after);
@@ -200,7 +239,40 @@ fn signed(change: i128) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Block, BlockState};
+    use crate::model::{Block, BlockState, Frame};
+
+    /// Two holders whose innermost frames are the same: what is shown tells them apart.
+    #[test]
+    fn stacks_begin_at_the_programs_frame_and_callers_are_listed_apart() {
+        let mut snapshot = Snapshot::default();
+        let names = &mut snapshot.names;
+        let internal: Vec<String> = (0..10).map(|depth| format!("c10_core::caching::step{depth}")).collect();
+        let outer = ["app::main", "std::rt::lang_start", "__libc_start_main"];
+        let mut stack = |caller: &str| {
+            let inner = internal.iter().map(String::as_str);
+            let all: Vec<&str> = inner.chain(["app::buffer", caller]).chain(outer).collect();
+            let frames: Vec<FrameId> = all
+                .into_iter()
+                .map(|name| {
+                    let (name, filename) = (names.text(name), names.text(""));
+                    names.frame(Frame { name, filename, line: 0 })
+                })
+                .collect();
+            names.stack(&frames)
+        };
+        let stacks = [stack("app::weights"), stack("app::cache")];
+        let block = |stack| Block { size: 512, state: BlockState::ActiveAllocated, stack, ..Block::default() };
+        snapshot.segments = vec![Segment { blocks: stacks.map(block).to_vec(), ..Segment::default() }];
+        let folded = report(&snapshot);
+        assert!(folded.contains("Who holds the memory (2 stacks)"));
+        for caller in ["app::weights", "app::cache"] {
+            let lines = ["app::buffer", caller, "app::main"].map(|name| format!("                 {name}\n")).concat();
+            assert!(folded.contains(&format!("512 B in 1 block\n{lines}")), "{folded}");
+        }
+        assert!(!folded.contains("c10_core") && !folded.contains("lang_start") && folded.contains("line-tables-only"));
+        let all = report_with(&snapshot, Frames::All);
+        assert!(all.contains("c10_core::caching::step9") && all.contains("__libc_start_main"));
+    }
 
     /// Found by the property tests.
     #[test]

@@ -172,6 +172,11 @@ impl Names {
         &self.frames
     }
 
+    /// The numbers of all frames, in their order.
+    pub fn frame_ids(&self) -> impl ExactSizeIterator<Item = FrameId> + use<> {
+        (0..next(self.frames.len())).map(FrameId)
+    }
+
     /// All stacks, in the order of their numbers.
     pub fn stacks(&self) -> impl ExactSizeIterator<Item = &[FrameId]> {
         self.stacks.iter().map(|frames| &**frames)

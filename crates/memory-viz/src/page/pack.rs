@@ -2,12 +2,13 @@
 //!
 //! All numbers are whole and of variable length: seven bits a byte, lowest first, the high bit set where more follow.
 //! Addresses and times are differences to the one before, folded so that small negative ones stay small. The order:
-//! frames (name, file, line); stacks (length, frames); devices. Of each device: streams; lives that were there before
-//! (address, size, stream, stack); entries (kind, time, then what the kind needs); segments with their blocks.
+//! frames (name, file, line, whether it is the program's own); stacks (length, frames); devices. Of each device:
+//! streams; lives that were there before (address, size, stream, stack); entries (kind, time, then what the kind
+//! needs); segments with their blocks.
 
 use std::collections::BTreeMap;
 
-use crate::analysis::{Timeline, timeline};
+use crate::analysis::{Timeline, is_program, timeline};
 use crate::model::{Action, BlockState, Segment, SegmentKind, Snapshot, TraceEntry};
 
 /// Numbers one after the other.
@@ -63,10 +64,12 @@ pub(super) fn pack(snapshot: &Snapshot, devices: usize) -> Pack {
     let mut pack = Pack::default();
     let names = &snapshot.names;
     pack.count(names.frames().len());
-    for frame in names.frames() {
+    let own = names.frame_ids().map(|frame| is_program(names, frame));
+    for (frame, is_own) in names.frames().iter().zip(own) {
         pack.count(frame.name.index());
         pack.count(frame.filename.index());
         pack.number(frame.line);
+        pack.number(u64::from(is_own));
     }
     pack.count(names.stacks().len());
     for frames in names.stacks() {

@@ -178,6 +178,27 @@ fn keys_and_wheel_move_the_view() {
 }
 
 #[test]
+fn stacks_begin_at_the_programs_frame_until_all_are_asked_for() {
+    let mut snapshot = common::training(500, 9);
+    let frames = ["c10_core::api::allocate", "app::load", "std::rt::lang_start"].map(|name| {
+        let (name, filename) = (snapshot.names.text(name), snapshot.names.text(""));
+        snapshot.names.frame(Frame { name, filename, line: 0 })
+    });
+    let stack = snapshot.names.stack(&frames);
+    snapshot.device_traces[0].iter_mut().for_each(|entry| entry.stack = stack);
+    let Some(mut browser) = opened("frames", &snapshot, None) else { return };
+    browser.key("4");
+    browser.rest();
+    let table = browser.text("#table");
+    assert!(table.contains("app::load") && !table.contains("c10_core") && !table.contains("lang_start"), "{table}");
+    browser.key("f");
+    browser.rest();
+    let table = browser.text("#table");
+    assert!(table.contains("c10_core::api::allocate") && table.contains("std::rt::lang_start"), "{table}");
+    assert_eq!(browser.faults(), Vec::<String>::new());
+}
+
+#[test]
 fn names_in_a_snapshot_are_text_and_nothing_else() {
     let mut snapshot = common::training(500, 6);
     let evil = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"><!--";
