@@ -221,7 +221,7 @@ fn blocks_in_use_by_streams_are_waited_for_before_there_is_none() {
         driver.state().capacity = Some(8 << 10);
         let block = alloc(&cache, &driver, held);
         cache.record_stream(block, stream(1));
-        release(&cache, &driver, block);
+        assert_eq!(release(&cache, &driver, block), Released::Waits);
         let found = cache.alloc(&driver, || DEVICE, wanted);
         assert!(found.is_ok(), "{held} bytes waited for {wanted}: {:?}", found.map(drop));
         assert_eq!(cache.inconsistency(), None);
@@ -233,7 +233,7 @@ fn blocks_in_use_by_streams_are_waited_for_before_there_is_none() {
     let block = alloc(&cache, &driver, 8 << 10);
     cache.record_stream(block, stream(1));
     driver.state().capturing.insert(stream(1));
-    release(&cache, &driver, block);
+    assert_eq!(release(&cache, &driver, block), Released::Waits);
     assert!(cache.alloc(&driver, || DEVICE, 8 << 10).is_err(), "its event would become a part of the graph");
     driver.state().capturing.clear();
     assert!(cache.alloc(&driver, || DEVICE, 8 << 10).is_ok());

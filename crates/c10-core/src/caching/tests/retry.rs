@@ -92,7 +92,10 @@ impl SegmentSource for OwnSource {
 fn memory_of_a_dead_pool_goes_back_to_the_program_that_gave_it() {
     let bench = Bench::with(64 << 30, "");
     let source = Arc::new(OwnSource::default());
-    let options = || PoolOptions { source: Some(Arc::clone(&source) as Source), ..PoolOptions::default() };
+    let options = || {
+        let shared: Source = source.clone();
+        PoolOptions { source: Some(shared), ..PoolOptions::default() }
+    };
     let (driver, allocator) = (&bench.driver, &bench.allocator);
     let first = enter(&bench, options());
     let dead = allocator.alloc(driver, on(0), 300_000_000).unwrap();
