@@ -6,6 +6,7 @@ use c10_core::{Runtime, TraceAccess, TraceEvent, TraceKind};
 use cuda_api::sanitizer::{SanitizerAction, SanitizerOptions, enable_cuda_sanitizer};
 use cuda_api::torch::Tensor;
 use cuda_api::{Error, Stream, torch};
+use testkit::{Config, JournalEntry, KernelChecks, ReportKind, SimulatedRuntime, WorkKind};
 
 /// What operations did to memory while `body` ran.
 fn accesses(body: impl FnOnce() -> Result<(), torch::Error>) -> Vec<TraceAccess> {
@@ -110,5 +111,25 @@ fn views_are_compared_by_their_bytes_if_one_asks() -> Result<(), Box<dyn std::er
     let races = by_ranges.take_errors();
     assert_eq!(races.len(), 1);
     assert_eq!((races[0].data_ptr, races[0].bytes), (a.data_ptr() + 24 * 4, Some(32)));
+    Ok(())
+}
+
+/// A machine tells calls and work of every program, and reports only what is wrong with one.
+#[test]
+fn a_machine_reports_what_is_wrong_and_tells_what_happened() -> Result<(), Box<dyn std::error::Error>> {
+    let checks = KernelChecks { uninitialized: true, ..KernelChecks::default() };
+    let simulated = SimulatedRuntime::new(Config::default().checks(checks));
+    let machine = simulated.machine();
+    machine.keep_journal();
+    let ones = torch::ones(&[64], torch::float32, "cuda")?;
+    assert_eq!(ones.add(1)?.to_vec::<f32>()?, [2.0; 64]);
+    assert_eq!(machine.reports(), [], "nothing is wrong");
+    assert!(machine.calls().iter().any(|(call, _, count)| call.starts_with("cuLaunchKernel") && *count > 0));
+    let launches = |entry: &JournalEntry| matches!(entry, JournalEntry::Queued(work) if work.kind == WorkKind::Launch);
+    assert!(machine.take_journal().iter().any(launches), "the journal has the work");
+    let unwritten = torch::empty(&[64], torch::float32, "cuda")?;
+    unwritten.add(1)?.to_vec::<f32>()?;
+    let reports = machine.take_reports();
+    assert!(reports.iter().any(|report| report.kind == ReportKind::UninitializedRead), "{reports:?}");
     Ok(())
 }
