@@ -31,35 +31,66 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     phases.finish()
 }
 
-/// Variables that would configure what is tested.
+/// What the names of variables begin with that would configure what is tested, or tools that it asks.
 const SETTINGS: [&str; 16] = [
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_HIP_ALLOC_CONF",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING",
-    "CUDA_SIM_DEVICES",
-    "CUDA_SIM_SEED",
-    "CUDA_SIM_DRIVER_VERSION",
-    "CUDA_SIM_MEMORY",
-    "CUDA_SIM_STRICT",
-    "CUDA_SIM_LATE_EVENTS",
-    "CUDA_SIM_FAULTS",
-    "CUDA_SIM_TOPOLOGY",
-    "CUDA_SIM_MACHINE",
+    "CHROMIUM",
+    "CUBLAS",
+    "CUDA_",
+    "CUFILE_",
+    "DISABLE_ADDMM_CUDA_LT",
+    "LD_PRELOAD",
+    "NCCL_",
+    "NVIDIA_",
+    "NVTX_",
+    "PYTHON",
+    "PYTORCH_",
+    "TESTKIT_",
+    "TORCH",
     "USE_PYTORCH_KERNEL_CACHE",
-    "PYTORCH_USE_CUDA_DSA",
-    "CUDA_SYS_LIBNVJITLINK",
+    "XDG_",
+    "RUST_LOG",
 ];
 
-/// Runs tests as on a machine where nobody has set anything.
-fn tests(chosen: &[&str]) -> Result<()> {
+/// Variables of launchers, which say that a process is one of several.
+const LAUNCHERS: [&str; 12] = [
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_",
+    "OMPI_",
+    "PMI_",
+    "PMIX_",
+];
+
+/// What the tests themselves are asked by: bless what they compare with, or run more programs.
+const ASKED: [&str; 2] = ["TORCH_CUDA_BLESS", "NCCL_PROGRAMS"];
+
+/// Whether a variable would configure what is tested.
+fn is_setting(name: &str) -> bool {
+    let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
+    (begins(&SETTINGS) || begins(&LAUNCHERS)) && !ASKED.contains(&name)
+}
+
+/// Tests, as on a machine where no variable is set and no cache was filled.
+fn tests_of(chosen: &[&str]) -> Command {
     let mut command = shell::cargo(["test", "--quiet", "--no-fail-fast"]);
-    for name in SETTINGS {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting(&name.to_string_lossy())) {
         command.env_remove(name);
     }
     // What tests compile is no business of the user's cache.
     command.env("PYTORCH_KERNEL_CACHE_PATH", kernels::kernel_cache());
-    shell::run(command.args(chosen))
+    command.args(chosen);
+    command
+}
+
+/// Runs tests.
+fn tests(chosen: &[&str]) -> Result<()> {
+    shell::run(&mut tests_of(chosen))
 }
 
 /// Runs the conformance suite alone on the real driver or on that of a path.
@@ -71,4 +102,29 @@ fn conformance(driver: &str) -> Result<()> {
         path => format!("shared:{}", driver::absolute(path)?.display()),
     };
     shell::run(command.args(["--arm", &arm]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_setting;
+
+    #[test]
+    fn settings_of_the_user_do_not_reach_the_tests() {
+        for name in [
+            "CUDA_VISIBLE_DEVICES",
+            "CUDA_SYS_LIBNVRTC",
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "TORCH_CUDA_SANITIZER",
+            "NCCL_DEBUG",
+            "XDG_CACHE_HOME",
+            "WORLD_SIZE",
+            "PYTHONPATH",
+            "CHROMIUM",
+        ] {
+            assert!(is_setting(name), "{name}");
+        }
+        for name in ["PATH", "HOME", "CARGO_TARGET_DIR", "RUSTFLAGS", "TORCH_CUDA_BLESS", "LD_LIBRARY_PATH", "TMPDIR"] {
+            assert!(!is_setting(name), "{name}");
+        }
+    }
 }
