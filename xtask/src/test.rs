@@ -24,7 +24,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     phases.step("build", || shell::run(&mut shell::cargo(["test", "--quiet", "--no-run"])));
     phases.step("unit, golden and conformance tests", || tests(&["--lib", "--bins", "--tests"]));
     phases.step("optional features", || tests(&OPTIONAL));
-    phases.step("documentation tests", || tests(&["--doc"]));
+    phases.step("documentation tests", examples);
     if !matches!(flags.driver(), "auto" | "sim") {
         phases.step("conformance, driver asked for", || conformance(flags.driver()));
     }
@@ -91,6 +91,24 @@ fn tests_of(chosen: &[&str]) -> Command {
 /// Runs tests.
 fn tests(chosen: &[&str]) -> Result<()> {
     shell::run(&mut tests_of(chosen))
+}
+
+/// Runs the examples of the documentation, and those that need a machine again: under two more seeds, where every race
+/// between streams is an error. The first argument is the program that rustdoc has made of the examples; each of them
+/// runs in a process of its own.
+const EXAMPLES: &str = "#!/bin/sh\n\
+    export RUSTDOC_DOCTEST_BIN_PATH=\"$1\"\n\
+    \"$@\" || exit\n\
+    for seed in 1 2; do TESTKIT_SEED=$seed TESTKIT_SANITIZER=1 \"$@\" || exit; done\n";
+
+/// Runs the tests of the documentation. They are built once, and run by [`EXAMPLES`].
+fn examples() -> Result<()> {
+    let path = shell::target_dir().join("run-examples.sh");
+    std::fs::write(&path, EXAMPLES).map_err(|error| format!("{}: {error}", path.display()))?;
+    shell::run(Command::new("chmod").arg("+x").arg(&path))?;
+    let runner = format!("target.'cfg(all())'.runner = ['{}']", path.display());
+    let mut command = tests_of(&["--doc"]);
+    shell::run(command.args(["--config", &runner]))
 }
 
 /// Runs the conformance suite alone on the real driver or on that of a path.

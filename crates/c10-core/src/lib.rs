@@ -48,6 +48,12 @@
 //! # Ok::<(), c10_core::Error>(())
 //! ```
 
+/// The examples of the README, which are tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;
+
 mod api;
 #[forbid(unsafe_code)]
 mod backend;

@@ -15,6 +15,12 @@
 //! drivers answer that with an error.
 #![expect(unsafe_code, reason = "calls the driver's raw functions, wrong arguments included")]
 
+/// The examples of the README, which are tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;
+
 mod case;
 mod code;
 #[macro_use]

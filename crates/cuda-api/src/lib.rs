@@ -45,6 +45,19 @@
 
 #![forbid(unsafe_code)]
 
+/// The examples of the README, which are tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;
+
+/// The examples of the pages about compiling and about allocators, which are tested likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/compile.md")]
+#[doc = include_str!("../../../docs/allocators.md")]
+#[derive(Debug)]
+pub struct Pages;
+
 mod allocators;
 pub mod amp;
 mod arch;

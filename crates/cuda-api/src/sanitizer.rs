@@ -9,7 +9,7 @@
 //! `TORCH_CUDA_SANITIZER` with any value.
 //!
 //! ```
-//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+//! # testkit::make_default_exactly(testkit::Config::default()).unwrap();
 //! use cuda_api::sanitizer::enable_cuda_sanitizer;
 //! use cuda_api::{Error, Stream, torch};
 //!
@@ -25,10 +25,12 @@
 //! ```
 //!
 //! Beyond torch, [`Runtime::enable_sanitizer`] takes options: bytes are compared instead of tensors
-//! ([`SanitizerMode::Ranges`]), which also finds memory that is handed out anew too early, graphs that race with other work
-//! and pinned memory that the host uses during a copy; and races can be collected or counted instead of raised.
+//! ([`SanitizerMode::Ranges`]), which also finds memory that is handed out anew too early and pinned memory that the
+//! host uses during a copy; and races can be collected or counted instead of raised.
 //!
 //! # What differs from torch
+//! - Captured work is not executed: its accesses belong to each replay of the graph, on the stream that replays it. Torch
+//!   takes them for accesses of the capture, and reports a race where the results of a replay are read.
 //! - An operation that launches several kernels counts as several pieces of work, named after the kernels.
 //! - What a kernel of the program does without declaring it is not seen.
 //! - Streams that others have made, and that wait for the default stream by themselves, are taken for streams that do not.
@@ -47,7 +49,7 @@ use c10_core::Runtime;
 /// dropped.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// # testkit::make_default_exactly(testkit::Config::default()).unwrap();
 /// let sanitizer = cuda_api::sanitizer::enable_cuda_sanitizer();
 /// assert_eq!(sanitizer.count(), 0);
 /// assert!(sanitizer.disable());

@@ -139,10 +139,8 @@ fn a_training_step_is_captured_as_a_whole() {
 fn parts_of_a_network_are_graphed_callables() {
     is_silent(|| {
         let sample = [full(0.0)?];
-        let [double, square] = [
-            |inputs: &[Tensor]| -> Result<Vec<Tensor>> { Ok(vec![inputs[0].mul(2)?]) },
-            |inputs: &[Tensor]| -> Result<Vec<Tensor>> { Ok(vec![inputs[0].square()?]) },
-        ];
+        let double = |inputs: &[Tensor]| -> Result<Vec<Tensor>> { Ok(vec![inputs[0].mul(2)?]) };
+        let square = |inputs: &[Tensor]| -> Result<Vec<Tensor>> { Ok(vec![inputs[0].square()?]) };
         let callables = [Graphable::new(&double), Graphable::new(&square)];
         let mut graphed = make_graphed_callables(&callables, &[&sample, &sample], None, None)?;
         for value in [3.0, 5.0] {

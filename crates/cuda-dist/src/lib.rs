@@ -43,6 +43,12 @@
 //! - Ranks are never started here: `torchrun`, `mpirun`, Slurm or Kubernetes do that.
 #![forbid(unsafe_code)]
 
+/// The examples of the README, which are tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;
+
 mod backend;
 mod call;
 mod error;

@@ -48,6 +48,12 @@
 //! - A file that is saved under a name replaces the one of that name when it is whole.
 #![deny(unsafe_code)]
 
+/// The examples of the README, which are tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;
+
 mod cufile;
 mod disk;
 mod error;

@@ -33,6 +33,12 @@
 //! Unsafe code is this crate's purpose: foreign functions, and pointers to them found by name.
 #![expect(unsafe_code, reason = "foreign functions and symbols found at run time")]
 
+/// The examples of the README, which are tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;
+
 mod error;
 mod loader;
 mod places;

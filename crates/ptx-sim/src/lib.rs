@@ -7,6 +7,12 @@
 
 #![deny(unsafe_code)]
 
+/// The examples of the README, which are tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;
+
 mod arith;
 mod decode;
 mod exec;

@@ -26,7 +26,30 @@ use crate::Simulation;
 /// # Panics
 /// As [`Simulation::new`].
 pub fn make_default(config: Config) -> Result<Machine, AlreadyChosen> {
-    let simulation = Simulation::new(config);
+    chosen(Simulation::new(config))
+}
+
+/// As [`make_default`], whatever `TESTKIT_SEED` and `TESTKIT_SANITIZER` say ([`Simulation::new`]): for programs that
+/// race on purpose, or that show the history of one seed.
+///
+/// ```
+/// use testkit::Config;
+///
+/// let machine = testkit::make_default_exactly(Config::default().seed(7))?;
+/// assert_eq!(machine.seed(), 7);
+/// # Ok::<(), testkit::AlreadyChosen>(())
+/// ```
+///
+/// # Errors
+/// As [`make_default`].
+///
+/// # Panics
+/// As [`Simulation::new`].
+pub fn make_default_exactly(config: Config) -> Result<Machine, AlreadyChosen> {
+    chosen(Simulation::exactly(config))
+}
+
+fn chosen(simulation: Simulation) -> Result<Machine, AlreadyChosen> {
     let machine = simulation.machine().clone();
     match simulation.runtime().clone().make_default() {
         Ok(()) => {

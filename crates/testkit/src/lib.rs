@@ -11,7 +11,7 @@ mod listener;
 pub mod process;
 mod simulation;
 
-pub use default::{AlreadyChosen, make_default};
+pub use default::{AlreadyChosen, make_default, make_default_exactly};
 pub use disk::with_small_disk;
 pub use environment::with_environment;
 pub use leftovers::leftovers;

@@ -3,10 +3,16 @@
 //! **Invariant:** whichever thread drops the last handle of a simulation, what its runtime gives back then goes to the
 //! machine that the runtime is on.
 
-use c10_core::{Runtime, RuntimeGuard};
+use c10_core::{Runtime, RuntimeGuard, SanitizerOptions};
 use cuda_sim::{Bound, Config, LiveHandles, Machine};
 
 use crate::leftovers;
+
+/// Replaces the seed of machines.
+const SEED: &str = "TESTKIT_SEED";
+
+/// Has races between streams raised as errors.
+const SANITIZER: &str = "TESTKIT_SANITIZER";
 
 /// A runtime on a new simulated machine with one device, both current on this thread: [`SimulatedRuntime::new`] with the
 /// default configuration.
@@ -54,10 +60,30 @@ pub struct Simulation {
 impl Simulation {
     /// Makes a machine and a runtime on it. Both start when they are first used.
     ///
+    /// The environment variable `TESTKIT_SEED` replaces the seed, and `TESTKIT_SANITIZER`, with any value, has every
+    /// race between streams raised as an error, by torch's rules and by bytes: so that a program which needs neither
+    /// can be run under several seeds as it is.
+    ///
     /// # Panics
-    /// The configuration lets the first `cuDriverGetVersion` fail, so that there is no driver to make a runtime of.
+    /// The configuration lets the first `cuDriverGetVersion` fail, so that there is no driver to make a runtime of; or
+    /// `TESTKIT_SEED` is no number.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let simulation = Self::exactly(match std::env::var(SEED) {
+            Ok(seed) => config.seed(seed.parse().expect("TESTKIT_SEED is a number")),
+            Err(_) => config,
+        });
+        if std::env::var_os(SANITIZER).is_some() {
+            let _here = simulation.enter();
+            for options in [SanitizerOptions::default(), SanitizerOptions::ranges()] {
+                simulation.runtime().enable_sanitizer(options);
+            }
+        }
+        simulation
+    }
+
+    /// As [`Self::new`], whatever the environment says.
+    pub(crate) fn exactly(config: Config) -> Self {
         // Before anything is told that a listener of another thread could miss.
         crate::listener::have_listeners_asked();
         let machine = Machine::new(config);

@@ -78,3 +78,44 @@ fn the_process_wide_runtime_is_chosen_once() {
     let counted = std::thread::spawn(|| Runtime::current().device_count());
     assert_eq!(counted.join().unwrap(), 5);
 }
+
+#[test]
+fn the_environment_sets_the_seed_of_every_machine() {
+    testkit::with_environment("the_environment_sets_the_seed_of_every_machine", &[("TESTKIT_SEED", "9")], || {
+        assert_eq!(SimulatedRuntime::new(Config::default().seed(3)).machine().seed(), 9);
+        assert_eq!(testkit::make_default_exactly(Config::default().seed(3)).unwrap().seed(), 3);
+    });
+}
+
+/// Two fills of common bytes that nothing orders.
+fn race() -> testkit::c10_core::Result<()> {
+    let simulated = testkit::simulated_runtime();
+    let streams = [0, 1].map(|_| simulated.runtime().streams().pooled(DEVICE, 0).unwrap());
+    let buffer = simulated.runtime().memory().buffer(8, &streams[0])?;
+    buffer.fill(.., 1, &streams[0])?;
+    buffer.fill(4.., 2, &streams[1])
+}
+
+#[test]
+fn races_are_let_pass() {
+    assert!(race().is_ok());
+}
+
+#[test]
+fn the_environment_has_races_raised() {
+    testkit::with_environment("the_environment_has_races_raised", &[("TESTKIT_SANITIZER", "1")], || {
+        assert!(race().unwrap_err().to_string().contains("detected 1 errors"), "the bytes from 4 on race");
+    });
+}
+
+/// The function of a stream is called although the program, which waits for it, makes no call.
+#[test]
+fn a_program_that_waits_by_a_channel_goes_on() {
+    let simulated = testkit::simulated_runtime();
+    let stream = simulated.runtime().streams().pooled(DEVICE, 0).unwrap();
+    let buffer = simulated.runtime().memory().buffer(1 << 20, &stream).unwrap();
+    buffer.fill(.., 1, &stream).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    stream.launch_host_func(move || tell.send(7).unwrap()).unwrap();
+    assert_eq!(told.recv(), Ok(7));
+}

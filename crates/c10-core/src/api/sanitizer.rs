@@ -15,7 +15,7 @@ use crate::trace::{SubscriptionId, TraceKind};
 /// This is a handle: clones refer to the same sanitizer.
 ///
 /// ```
-/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// # testkit::make_default_exactly(testkit::Config::default()).unwrap();
 /// use c10_core::{DeviceBuffer, Runtime, SanitizerAction, SanitizerOptions};
 ///
 /// let runtime = Runtime::current();
@@ -40,7 +40,7 @@ pub struct Sanitizer {
 /// What a thread of the host knows to be done, for another one; made by [`Sanitizer::hand_over`].
 ///
 /// ```
-/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// # testkit::make_default_exactly(testkit::Config::default()).unwrap();
 /// use c10_core::{Runtime, SanitizerOptions};
 ///
 /// let options = SanitizerOptions { separate_threads: true, ..SanitizerOptions::ranges() };
@@ -64,7 +64,7 @@ impl Runtime {
     /// ([`crate::LaunchBuilder::reads`], [`crate::LaunchBuilder::writes`]).
     ///
     /// ```
-    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// # testkit::make_default_exactly(testkit::Config::default()).unwrap();
     /// use c10_core::{DeviceBuffer, Error, Runtime, SanitizerOptions};
     ///
     /// let runtime = Runtime::current();
@@ -90,7 +90,7 @@ impl Runtime {
     /// Whether anybody wants to know what work does to memory, so that a crate above can leave out finding it out.
     ///
     /// ```
-    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// # testkit::make_default_exactly(testkit::Config::default()).unwrap();
     /// use c10_core::{Runtime, SanitizerOptions};
     ///
     /// let runtime = Runtime::current();

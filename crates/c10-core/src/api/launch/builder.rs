@@ -149,7 +149,7 @@ impl<'a> LaunchBuilder<'a> {
     /// other work does.
     ///
     /// ```
-    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// # testkit::make_default_exactly(testkit::Config::default()).unwrap();
     /// use c10_core::{Arg, DeviceBuffer, Module, Runtime, SanitizerOptions};
     ///
     /// # let text = ".version 7.8 .target sm_75 .address_size 64
