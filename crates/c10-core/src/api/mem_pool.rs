@@ -113,7 +113,8 @@ impl MemPools<'_> {
 
     /// Takes memory that this thread asks for on `device` from the pool, until the guard is dropped; torch's
     /// `use_mem_pool`. Of nested guards the innermost counts. While any thread holds such a guard, memory that was used
-    /// on other streams is not reused, and `empty_cache` frees no memory outside of pools.
+    /// on other streams is not reused, and `empty_cache` frees no memory outside of pools. A request that would fail since
+    /// memory ran out waits for those streams and frees all unused memory first, except during a capture.
     ///
     /// # Errors
     /// A guard of the same pool is held already, the pool belongs to another runtime, or the device does not exist.

@@ -292,6 +292,29 @@ impl DeviceCache {
         let mut pending = self.pending.lock_long();
         let pending = &mut *pending.value;
         self.record_all_deferred(pending, driver)?;
+        self.synchronize_events(pending, driver, only)
+    }
+
+    /// Waits for every outstanding event while scopes are open. Deferred blocks get events for all their uses: no
+    /// capture has ordered those made since the scope began. Blocks used on a stream that captures now stay deferred.
+    pub(crate) fn synchronize_in_scopes<D: Driver>(&self, driver: &D) -> Result<()> {
+        lock(&self.figures).stats_mut().num_sync_all_streams += 1;
+        let mut pending = self.pending.lock_long();
+        let pending = &mut *pending.value;
+        let mut position = 0;
+        while position < pending.deferred_count() {
+            if pending.is_captured(driver, position)? {
+                position += 1;
+                continue;
+            }
+            pending.keep_uses(position);
+            self.record_deferred(pending, driver, position)?;
+        }
+        self.synchronize_events(pending, driver, None)
+    }
+
+    /// Waits for the events in the queues, or for those of one private pool's blocks.
+    fn synchronize_events<D: Driver>(&self, pending: &mut Pending, driver: &D, only: Option<PoolId>) -> Result<()> {
         for stream in pending.streams() {
             let mut position = 0;
             while let Some((event, waiter)) = pending.get(stream, position) {

@@ -231,6 +231,25 @@ impl Pending {
         Ok(if free { self.several.finish(ticket) } else { None })
     }
 
+    /// Whether a deferred block was used on a stream where an event would touch a capture.
+    pub(crate) fn is_captured<D: Driver>(&self, driver: &D, position: usize) -> Result<bool> {
+        let waiting = self.several.get(self.deferred[position]).expect("deferred tickets are valid");
+        let is_captured = |used: &StreamUse| match driver.takes_events(used.stream) {
+            Ok(takes_events) => Ok(!takes_events),
+            Err(error) if error.is_invalid_handle() => Ok(false),
+            Err(error) => Err(error),
+        };
+        waiting.uses.iter().try_fold(false, |captured, used| Ok(captured || is_captured(used)?))
+    }
+
+    /// Lets a deferred block wait for all its uses, also for those made in a scope.
+    pub(crate) fn keep_uses(&mut self, position: usize) {
+        let ticket = self.deferred[position];
+        self.markers.retain(|(marked, _)| *marked != ticket);
+        let waiting = self.several.get_mut(ticket).expect("deferred tickets are valid");
+        waiting.uses.iter_mut().for_each(|used| used.in_scope = false);
+    }
+
     /// How many blocks wait.
     #[inline]
     pub(crate) fn count(&self) -> usize {

@@ -2,8 +2,9 @@
 //! allocations to it.
 //!
 //! **Invariants:** a private pool exists from the first `begin` with its id until it is released as often as it was
-//! begun and its last segment has gone back to the driver. While a scope is open on a device, cached memory of the
-//! default pools is not given back and no events are waited for there: both are forbidden to a thread that captures.
+//! begun and its last segment has gone back to the driver. While a scope is open on a device, `empty_cache` does not give
+//! cached memory of the default pools back and waits for no events: both are forbidden to a thread that captures. A
+//! request of a stream that does not capture, made while the runtime captures nothing, does both before it fails.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -239,7 +239,7 @@ impl DeviceAllocator {
         }
         // An arena is memory that can serve other requests too.
         if self.dissolve_plans(|_| true)
-            && let Some(address) = self.cache.hit_under_all_locks(&plan.shard, plan.asked, false, Some(plan.expandable))
+            && let Some(address) = self.search_shard(plan)
         {
             return Ok(address);
         }
@@ -252,15 +252,29 @@ impl DeviceAllocator {
             return Ok(self.hand_out(growth, plan, &memory));
         }
         // A capture forbids the waiting that giving the cache back needs.
-        if growth.scopes.is_empty() {
+        if request.capture.is_none() && !self.cache.shared.is_capturing() {
             let _span = tracing::debug_span!("retry", device, bytes = plan.segment).entered();
-            self.release_cached_of(driver, growth)?;
+            self.release_all_cached(driver, growth)?;
             lock(&self.cache.figures).stats_mut().num_alloc_retries += 1;
             if let Some(memory) = self.new_memory(driver, growth, plan)? {
                 return Ok(self.hand_out(growth, plan, &memory));
             }
+            // Blocks that waited for events may be free now inside segments that could not go back.
+            if let Some(address) = self.search_again(growth, plan) {
+                return Ok(address);
+            }
         }
         Err(self.out_of_memory(driver, growth, request, plan))
+    }
+
+    /// Searches the cache once more for a request that already counted as a lookup.
+    fn search_shard(&self, plan: &Plan) -> Option<u64> {
+        self.cache.hit_under_all_locks(&plan.shard, plan.asked, false, Some(plan.expandable))
+    }
+
+    /// Searches everything that the next request like this one would find: its own pool, then the lenders.
+    fn search_again(&self, growth: &mut Growth, plan: &Plan) -> Option<u64> {
+        self.search_shard(plan).or_else(|| self.take_from_lenders(growth, plan))
     }
 
     /// A free block of a private pool that helps out when memory is short; only for requests of the default pools.

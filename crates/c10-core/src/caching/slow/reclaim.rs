@@ -48,10 +48,30 @@ impl DeviceAllocator {
         }
         if growth.scopes.is_empty() {
             self.cache.synchronize_and_free_events(driver, None)?;
-            self.release_free(driver, growth, Pools::DEFAULT, SizeClass::Large)?;
-            self.release_free(driver, growth, Pools::DEFAULT, SizeClass::Small)?;
-            self.release_left(driver, growth)?;
+            self.release_default_pools(driver, growth)?;
         }
+        self.release_given_up(driver, growth)
+    }
+
+    /// Gives all memory that is wholly free back to the driver before a request fails, also while memory pools are
+    /// entered. Not to be called for a stream that captures, nor while the runtime captures a graph.
+    pub(crate) fn release_all_cached<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
+        if growth.scopes.is_empty() {
+            return self.release_cached_of(driver, growth);
+        }
+        self.cache.synchronize_in_scopes(driver)?;
+        self.release_default_pools(driver, growth)?;
+        self.release_given_up(driver, growth)
+    }
+
+    fn release_default_pools<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
+        self.release_free(driver, growth, Pools::DEFAULT, SizeClass::Large)?;
+        self.release_free(driver, growth, Pools::DEFAULT, SizeClass::Small)?;
+        self.release_left(driver, growth)
+    }
+
+    /// Gives the free memory of private pools without users back to the driver.
+    fn release_given_up<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
         let unused = growth.private.iter().filter(|(_, pool)| pool.use_count == 0).map(|(id, _)| *id);
         let unused: Vec<PoolId> = unused.collect();
         unused.into_iter().try_for_each(|id| self.release_private(driver, growth, id))

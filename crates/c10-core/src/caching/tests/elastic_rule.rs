@@ -2,8 +2,8 @@
 //!
 //! Free pages are those that the device has left under the limit, those behind no address, and whole pages of places that
 //! may give them. While no scope is open those are all pages without a live block, since the cache is given back before a
-//! request fails. While one is, what waits for events and what private pools hold is not among them, and a stream that
-//! captures gets only what nobody had. The native backend does the same beside it: what it refuses although fewer bytes
+//! request fails. While one is, the pages of private pools are not among them, and a stream that captures gets only pages
+//! that nobody had. The native backend does the same beside it: what it refuses although fewer bytes
 //! are live than there may be, it refuses for fragmentation.
 
 use std::collections::BTreeSet;
@@ -44,10 +44,6 @@ struct Duel {
     scoped: bool,
     /// A pool that was released is used no more.
     was_scoped: bool,
-    /// Names that other streams use.
-    recorded: BTreeSet<String>,
-    /// Pages of blocks that may wait for events.
-    waiting: BTreeSet<PageHandle>,
     /// Pages that private pools have taken.
     private: BTreeSet<PageHandle>,
     counts: Counts,
@@ -66,8 +62,6 @@ impl Duel {
             budget: limit.unwrap_or(CAPACITY),
             scoped: false,
             was_scoped: false,
-            recorded: BTreeSet::new(),
-            waiting: BTreeSet::new(),
             private: BTreeSet::new(),
             counts: Counts::default(),
         }
@@ -90,7 +84,7 @@ impl Duel {
         let mut used: BTreeSet<PageHandle> = self.elastic.held.keys().flat_map(|name| self.pages_of(name)).collect();
         if self.scoped {
             let memory = self.elastic.driver.memory();
-            used.extend(self.waiting.union(&self.private).filter(|page| memory.pages.is_live(**page)));
+            used.extend(self.private.iter().filter(|page| memory.pages.is_live(**page)));
         }
         budget - used.len() as u64
     }
@@ -122,10 +116,6 @@ impl Duel {
     }
 
     fn free(&mut self, name: &str) {
-        if self.recorded.remove(name) && self.elastic.held.contains_key(name) {
-            let pages = self.pages_of(name);
-            self.waiting.extend(pages);
-        }
         self.both(&format!("f {name}"));
     }
 
@@ -140,17 +130,9 @@ impl Duel {
                 self.alloc(&format!("{at:03}"), stream, bytes)?;
             }
             (16..=25, Some(name)) => self.free(&name),
-            (26 | 27, Some(name)) => {
-                self.both(&format!("r {name} {}", STREAMS[usize::from(size) % STREAMS.len()]));
-                self.recorded.insert(name);
-            }
+            (26 | 27, Some(name)) => self.both(&format!("r {name} {}", STREAMS[usize::from(size) % STREAMS.len()])),
             (28, _) => self.both(&format!("done {}", STREAMS[usize::from(size) % STREAMS.len()])),
-            (29, _) => {
-                self.both("e");
-                if !self.scoped {
-                    self.waiting.clear();
-                }
-            }
+            (29, _) => self.both("e"),
             (30, _) if !self.was_scoped => {
                 self.both("begin");
                 (self.scoped, self.was_scoped) = (true, true);

@@ -1,7 +1,7 @@
 //! Tests of the whole allocator, on one fake driver.
 //!
 //! Reading order: `fake` (the driver), `scripts` (the runner of short scripts); then, by subject, `figures`, `scopes`,
-//! `failures`, `threads`, `elastic` (pages that move), `elastic_rule` (which requests they serve), `plans` (plans that learn),
+//! `failures`, `retry` (the last attempt before a request fails), `threads`, `elastic` (pages that move), `elastic_rule` (which requests they serve), `plans` (plans that learn),
 //! `unseen` (shards that nobody flushes) and `restore` (checkpoints); then whole scripts beside another allocator: `golden`
 //! (as PyTorch answered once), `naive` (a simple allocator of our own) and `differential` (PyTorch's own, in another
 //! process).
@@ -20,6 +20,7 @@ mod golden;
 mod naive;
 mod plans;
 mod restore;
+mod retry;
 mod scopes;
 mod threads;
 mod unseen;

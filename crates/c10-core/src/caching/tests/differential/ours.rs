@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
 use crate::base::stat::Stat;
@@ -76,6 +76,7 @@ impl Ours {
     pub(crate) fn step(&mut self, index: usize, op: &Op, overlooked: &BTreeSet<Use>) -> Option<String> {
         match self.act(index, op, overlooked) {
             Ok(address) => address.map(|address| format!("ptr {address}")),
+            Err(Error::OutOfMemory(failed)) => Some(format!("ERR {}", failed.torch_text())),
             Err(error) => Some(format!("ERR {error}")),
         }
     }

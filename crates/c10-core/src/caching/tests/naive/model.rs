@@ -190,17 +190,31 @@ impl Naive {
         let served = served.or_else(|| self.lend(&wish));
         let served =
             served.or_else(|| if self.release_oversize(&wish) { self.new_segment(&wish, place, false) } else { None });
-        let served = served.or_else(|| {
-            if !self.scopes.is_empty() {
-                return None;
-            }
-            self.empty_cache();
-            self.new_segment(&wish, place, true)
-        });
+        let served = served.or_else(|| self.retry(&wish, place));
         match served {
             Some(at) => Ok(self.take(at, &wish)),
             None => Err(self.out_of_memory(&wish)),
         }
+    }
+
+    /// Waits for all events, gives everything back, and asks and searches again. Not for a stream that captures.
+    fn retry(&mut self, wish: &Wish, place: u64) -> Option<usize> {
+        if self.scopes.is_empty() {
+            self.empty_cache();
+        } else if wish.stream < CAPTURED {
+            self.reached.insert("all released in a scope");
+            self.synchronize_in_scope();
+            self.release_default();
+            self.release_unused();
+        } else {
+            return None;
+        }
+        let served = self.new_segment(wish, place, true);
+        served.or_else(|| {
+            let found = self.search_uncounted(wish.pool, wish).or_else(|| self.lend(wish))?;
+            self.reached.insert("found after events were waited for");
+            Some(found)
+        })
     }
 
     fn wish(&self, hand: u64, stream: usize, bytes: u64) -> Wish {
@@ -224,6 +238,10 @@ impl Naive {
         if self.collects() {
             *self.searches.entry(pool).or_default() += 1;
         }
+        self.search_uncounted(pool, wish)
+    }
+
+    fn search_uncounted(&mut self, pool: Pool, wish: &Wish) -> Option<usize> {
         let (size, max) = (wish.size, self.max_split());
         let fits = |at: &usize| self.blocks[*at].stream == wish.stream && self.blocks[*at].size >= size;
         let found = self.free_of(pool).into_iter().find(fits)?;
@@ -468,6 +486,24 @@ impl Naive {
     fn synchronize(&mut self, only: Option<PoolId>) {
         self.stats.num_sync_all_streams += 1;
         self.settle_deferred();
+        self.wait_for_events(only);
+    }
+
+    /// While scopes are open every use of a deferred block needs its event, which a stream that captures cannot give.
+    fn synchronize_in_scope(&mut self) {
+        self.stats.num_sync_all_streams += 1;
+        for address in std::mem::take(&mut self.deferred) {
+            let at = self.at(address);
+            if self.blocks[at].uses.iter().any(|used| used.0 >= CAPTURED) {
+                self.deferred.push(address);
+            } else {
+                self.record_events(address);
+            }
+        }
+        self.wait_for_events(None);
+    }
+
+    fn wait_for_events(&mut self, only: Option<PoolId>) {
         for stream in self.queues.keys().copied().collect::<Vec<_>>() {
             for (number, address) in std::mem::take(self.queues.get_mut(&stream).unwrap()) {
                 if only.is_some() && self.blocks[self.at(address)].pool.1 != only {
@@ -517,9 +553,17 @@ impl Naive {
     pub(crate) fn empty_cache(&mut self) {
         if self.scopes.is_empty() {
             self.synchronize(None);
-            self.release_pool_memory((SizeClass::Large, None));
-            self.release_pool_memory((SizeClass::Small, None));
+            self.release_default();
         }
+        self.release_unused();
+    }
+
+    fn release_default(&mut self) {
+        self.release_pool_memory((SizeClass::Large, None));
+        self.release_pool_memory((SizeClass::Small, None));
+    }
+
+    fn release_unused(&mut self) {
         let unused = self.private.iter().filter(|(_, pool)| pool.uses == 0).map(|(id, _)| *id);
         unused.collect::<Vec<_>>().into_iter().for_each(|id| self.release_private(id));
     }
