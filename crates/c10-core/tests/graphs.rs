@@ -133,6 +133,41 @@ fn buffers_and_pinned_memory_that_a_graph_uses_outlive_their_handles() {
     assert!(rig.machine.take_reports().is_empty());
 }
 
+/// Pinned memory that a capture knows only by an address inside it, as a library that is given pointers does.
+#[test]
+fn pinned_memory_named_by_an_address_stays_with_the_pool_of_the_graphs() {
+    let rig = rig();
+    let (stream, pool, pinned) = (rig.stream(), PoolId::handle(), rig.runtime.pinned());
+    let (mut first, mut second) = (graph(&rig), graph(&rig));
+    let result = rig.runtime.memory().buffer(LEN, &stream).unwrap();
+    let used = pinned.buffer(LEN).unwrap();
+    let address = used.address();
+    let body = || -> Result<()> {
+        assert!(pinned.record_stream(address + 1, &stream)?);
+        result.fill(0..LEN, 1, &stream)
+    };
+    first.capture(&stream, Some(pool), CaptureMode::Relaxed, body).unwrap();
+    second.capture(&stream, Some(pool), CaptureMode::Relaxed, || result.fill(0..LEN, 2, &stream)).unwrap();
+    drop(used);
+    let settle = || {
+        rig.runtime.synchronize(DEVICE).unwrap();
+        rig.machine.settle();
+        rig.runtime.synchronize(DEVICE).unwrap();
+    };
+    first.replay().unwrap();
+    settle();
+    assert_ne!(pinned.buffer(LEN).unwrap().address(), address, "the graph reads it");
+    first.reset().unwrap();
+    settle();
+    assert_ne!(pinned.buffer(LEN).unwrap().address(), address, "another graph uses the pool");
+    second.reset().unwrap();
+    settle();
+    let others = [(), ()].map(|()| pinned.buffer(LEN).unwrap());
+    assert!(others.iter().any(|other| other.address() == address), "nobody uses it any more");
+    assert!(!pinned.record_stream(0x10, &stream).unwrap());
+    assert!(rig.runtime.is_valid());
+}
+
 #[test]
 fn graphs_can_share_a_pool() {
     let rig = rig();

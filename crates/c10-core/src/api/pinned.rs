@@ -298,14 +298,21 @@ impl PinnedMemory<'_> {
     }
 
     /// Notes that the pinned memory in which an address lies is used on a stream, as [`PinnedBuffer::record_stream`]
-    /// does; but a graph under capture keeps only memory that is named by its buffer. Returns `false` if no pinned
-    /// memory in use lies at the address. Makes no driver call.
+    /// does; while the stream captures, the graph and its pool keep the memory. Returns `false` if no pinned memory in use
+    /// lies at the address. Queues no work.
     ///
     /// # Errors
-    /// The stream belongs to another runtime.
+    /// The stream belongs to another runtime, or the driver cannot tell whether it captures.
     pub fn record_stream(self, address: usize, stream: &Stream) -> Result<bool> {
         self.0.check_same(stream.runtime(), "stream")?;
-        Ok(self.0.started().is_some_and(|ready| ready.pinned.cache.record_address(address, stream.reference())))
+        let Some(ready) = self.0.started() else { return Ok(false) };
+        let Some(capture) = ready.captures.of(&ready.api, stream.reference())? else {
+            return Ok(ready.pinned.cache.record_address(address, stream.reference()));
+        };
+        let Some(block) = ready.pinned.cache.share_address(address) else { return Ok(false) };
+        let kept: Held = Arc::new(KeptBlock { home: ready.pinned, block });
+        ready.captures.keep(capture.id, KeptId::at(block.1), || Arc::clone(&kept));
+        Ok(true)
     }
 
     /// What the allocator of pinned memory has done; torch's `host_memory_stats`. All zero before the runtime has

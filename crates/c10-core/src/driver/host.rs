@@ -158,6 +158,10 @@ impl HostDriver for Api {
         self.event_record_with_flags(event, stream, 0)
     }
 
+    fn wait_for_event(&self, event: EventHandle) -> Result<()> {
+        crate::driver::Driver::event_synchronize(self, event)
+    }
+
     fn is_capturing(&self, stream: StreamRef) -> Result<bool> {
         self.stream_is_capturing(stream)
     }

@@ -76,6 +76,12 @@ pub(crate) trait HostDriver: EventQuery {
     /// The driver's error; the event then marks the same work as before.
     fn record_event(&self, event: EventHandle, stream: StreamRef) -> Result<()>;
 
+    /// Blocks until the work before an event is done.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn wait_for_event(&self, event: EventHandle) -> Result<()>;
+
     /// Whether the stream takes part in a capture.
     ///
     /// # Errors

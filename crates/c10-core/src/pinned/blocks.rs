@@ -57,6 +57,9 @@ pub(crate) struct Memory {
 }
 
 /// One block.
+/// Bit of the number of owners that is set while the last one leaves, so that nobody becomes another.
+const LEAVING: u32 = 1 << 31;
+
 #[derive(Debug)]
 pub(crate) struct Block {
     next: AtomicU32,
@@ -143,19 +146,21 @@ impl Block {
         self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Adds an owner on behalf of a caller that need not be one; returns whether the block has an owner that stays.
+    pub(crate) fn join(&self) -> bool {
+        let joined = |owners: u32| (owners > 0 && owners & LEAVING == 0).then(|| owners + 1);
+        self.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, joined).is_ok()
+    }
+
     /// Takes the caller off the owners, unless it is the last; returns whether it is the last. That one stays an owner until
-    /// [`Self::disown`].
+    /// [`Self::disown`], and no other can join it.
     #[inline]
     pub(crate) fn leave(&self) -> bool {
         loop {
-            // Only an owner adds owners, so nobody adds one meanwhile.
             let owners = self.handles.load(Ordering::Acquire);
-            if owners == 1 {
-                return true;
-            }
-            let left = self.handles.compare_exchange(owners, owners - 1, Ordering::AcqRel, Ordering::Relaxed);
-            if left.is_ok() {
-                return false;
+            let left = if owners == 1 { owners | LEAVING } else { owners - 1 };
+            if self.handles.compare_exchange(owners, left, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return owners == 1;
             }
         }
     }
@@ -167,7 +172,7 @@ impl Block {
     }
 
     pub(crate) fn owners(&self) -> u32 {
-        self.handles.load(Ordering::Acquire)
+        self.handles.load(Ordering::Acquire) & !LEAVING
     }
 
     fn streams(&self) -> MutexGuard<'_, Vec<StreamRef>> {

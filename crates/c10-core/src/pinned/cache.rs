@@ -77,6 +77,14 @@ pub(crate) struct PinnedCache {
     own: Own,
 }
 
+/// Answer to a request that found nothing cached.
+enum Taken {
+    /// A block that was given back meanwhile.
+    Block(BlockId),
+    /// New memory.
+    Memory(Memory),
+}
+
 impl PinnedCache {
     pub(crate) fn new(config: &AllocatorConfig) -> Self {
         let cache = Self {
@@ -162,19 +170,53 @@ impl PinnedCache {
         self.classes.give(self.blocks.get(block).class(), &self.blocks, block);
     }
 
-    /// A new block from the driver or the reserved segment. When there is no memory, what is cached goes back first.
+    /// A new block from the driver or the reserved segment. When there is no memory, what is cached goes back first, and
+    /// then blocks are waited for.
     #[cold]
     fn take_new<D: HostDriver>(&self, driver: &D, device: DeviceIndex, class: SizeClass) -> Result<BlockId> {
         let _relaxed = Relaxed::new(driver)?;
-        let memory = match self.new_memory(driver, device, class) {
-            Err(error) if error.host_is_out_of_memory() && self.release_cached(driver).is_ok_and(|count| count > 0) => {
-                self.new_memory(driver, device, class)?
-            }
-            taken => taken?,
+        let taken = match self.new_memory(driver, device, class) {
+            Err(error) if error.host_is_out_of_memory() => self.take_again(driver, device, class, error)?,
+            taken => Taken::Memory(taken?),
+        };
+        let memory = match taken {
+            Taken::Block(block) => return Ok(block),
+            Taken::Memory(memory) => memory,
         };
         let block = self.lock_books().enter(&self.blocks, memory);
         self.classes.add(class, &self.blocks);
         Ok(block)
+    }
+
+    /// Serves a request that there was no memory for: gives what is cached back and asks again, and does so once more
+    /// after the streams that use blocks were waited for.
+    #[cold]
+    fn take_again<D: HostDriver>(
+        &self,
+        driver: &D,
+        device: DeviceIndex,
+        class: SizeClass,
+        mut failed: Error,
+    ) -> Result<Taken> {
+        for waits in [false, true] {
+            if waits {
+                if !self.waiting.any() {
+                    break;
+                }
+                self.waiting.wait(driver);
+                self.sweep(driver);
+                if let Some(block) = self.classes.take(class, &self.blocks) {
+                    return Ok(Taken::Block(block));
+                }
+            }
+            if self.release_cached(driver).is_ok_and(|count| count > 0) {
+                match self.new_memory(driver, device, class) {
+                    Err(error) if error.host_is_out_of_memory() => failed = error,
+                    taken => return taken.map(Taken::Memory),
+                }
+            }
+        }
+        Err(failed)
     }
 
     /// The error of a request, with the sizes that neither the driver nor the system knows.
@@ -316,6 +358,14 @@ impl PinnedCache {
         let found = books.find(&self.blocks, address);
         let block = found.map(|block| self.blocks.get(block)).filter(|block| block.owners() > 0);
         block.map(|block| block.record(stream)).is_some()
+    }
+
+    /// Adds an owner to the block that an address lies in; `None` if there is none that is handed out.
+    pub(crate) fn share_address(&self, address: usize) -> Option<(BlockId, &Block)> {
+        let books = self.lock_books();
+        let id = books.find(&self.blocks, address)?;
+        let block = self.blocks.get(id);
+        block.join().then_some((id, block))
     }
 
     /// The memory of a block, which the caller owns, up to `len` bytes of it.

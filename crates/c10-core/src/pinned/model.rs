@@ -179,6 +179,13 @@ impl HostDriver for Model {
         Ok(())
     }
 
+    fn wait_for_event(&self, event: EventHandle) -> Result<()> {
+        let mut state = self.state();
+        state.unsafe_call("wait_for_event")?;
+        state.pending.remove(&event.0);
+        Ok(())
+    }
+
     fn is_capturing(&self, stream: StreamRef) -> Result<bool> {
         let mut state = self.state();
         state.call("is_capturing")?;

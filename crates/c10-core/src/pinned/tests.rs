@@ -213,6 +213,32 @@ fn a_reserved_segment_is_made_once_and_used_up() {
     assert!(driver.state().memory.is_empty());
 }
 
+/// Blocks that wait for streams are waited for before there is no memory: the second request would find them.
+#[test]
+fn blocks_in_use_by_streams_are_waited_for_before_there_is_none() {
+    for (held, wanted) in [(8 << 10, 8 << 10), (8 << 10, 4 << 10), (4 << 10, 8 << 10)] {
+        let (cache, driver) = (cache(), Model::default());
+        driver.state().capacity = Some(8 << 10);
+        let block = alloc(&cache, &driver, held);
+        cache.record_stream(block, stream(1));
+        assert_eq!(release(&cache, &driver, block), Released::Waits);
+        let found = cache.alloc(&driver, || DEVICE, wanted);
+        assert!(found.is_ok(), "{held} bytes waited for {wanted}: {:?}", found.map(drop));
+        assert_eq!(cache.inconsistency(), None);
+        // Memory that is in use is not there, however often it is asked for.
+        assert!(cache.alloc(&driver, || DEVICE, 16 << 10).is_err());
+    }
+    let (cache, driver) = (cache(), Model::default());
+    driver.state().capacity = Some(8 << 10);
+    let block = alloc(&cache, &driver, 8 << 10);
+    cache.record_stream(block, stream(1));
+    driver.state().capturing.insert(stream(1));
+    assert_eq!(release(&cache, &driver, block), Released::Waits);
+    assert!(cache.alloc(&driver, || DEVICE, 8 << 10).is_err(), "its event would become a part of the graph");
+    driver.state().capturing.clear();
+    assert!(cache.alloc(&driver, || DEVICE, 8 << 10).is_ok());
+}
+
 #[test]
 fn cached_memory_goes_back_before_there_is_none() {
     let (cache, driver) = (cache(), Model::default());

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::base::error::Result;
-use crate::base::handles::StreamRef;
+use crate::base::handles::{EventHandle, StreamRef};
 use crate::driver::{EventQuery, HostDriver};
 use crate::events::queue::EventQueues;
 use crate::pinned::blocks::{BlockId, Blocks};
@@ -174,6 +174,14 @@ impl Waiting {
                 self.wait_less(blocks, block, &mut free);
             }
         }
+    }
+
+    /// Waits until the events recorded so far have passed; blocks are taken back by [`Self::poll`]. No lock is held
+    /// meanwhile: an event that another thread takes back and records again is only waited for longer. Trouble with the
+    /// driver ends the wait.
+    pub(crate) fn wait<D: HostDriver>(&self, driver: &D) {
+        let events: Vec<EventHandle> = self.lock().events.iter().map(|(event, _)| event).collect();
+        let _ = events.into_iter().try_for_each(|event| driver.wait_for_event(event));
     }
 
     /// The block of a stream's oldest event, if that has passed.
