@@ -29,7 +29,7 @@ fn the_text_is_the_recorded_one() {
     };
     let Error::OutOfMemory(mut failed) = Error::from(figures) else { panic!("it is out of memory") };
     failed.processes = vec![ProcessMemory { pid: std::process::id(), used_bytes: Some(948 << 20) }];
-    let text = failed.to_string();
+    let text = failed.torch_text();
     assert!(facts.contains(&format!("\"{text}\"")), "{text}");
 }
 

@@ -95,12 +95,13 @@ fn the_limit_is_this_backends_own() {
          Requested               : 5.00 MiB\nDevice limit            : 64.00 MiB\nFree (according to CUDA): {free:.2} MiB\n\
          PyTorch limit (set by user-supplied memory fraction)\n                        : 16.00 MiB"
     );
-    assert_eq!(error.to_string(), text);
+    assert_eq!(error.torch_text(), text);
+    assert_eq!(error.to_string(), format!("{text}\n{}", error.hint()));
     drop(kept);
     drop(memory.buffer(16 * MIB, &stream).unwrap());
     memory.set_fraction(1.0, DEVICE).unwrap();
     let Err(Error::OutOfMemory(error)) = memory.buffer(65 * MIB, &stream) else { panic!("65 of 64 MiB") };
-    assert!(error.to_string().ends_with(": none"), "{error}");
+    assert!(error.torch_text().ends_with(": none"), "{error}");
     let stats = memory.stats(DEVICE).unwrap();
     assert_eq!((stats.num_ooms, stats.num_alloc_retries), (2, 1), "the driver is asked again, the limit is not");
 }

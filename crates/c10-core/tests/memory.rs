@@ -64,6 +64,10 @@ fn an_allocation_larger_than_the_device_is_torchs_out_of_memory() {
         "CUDA out of memory. Tried to allocate 4096.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which ";
     assert!(text.starts_with(beginning), "{text}");
     let end = " is free. Of the allocated memory 512 bytes is allocated by PyTorch, and 2.00 MiB is reserved by PyTorch \
+         but unallocated. The request of 4096.00 GiB is larger than the device, which has 139.80 GiB.";
+    assert!(text.ends_with(end), "{text}");
+    let text = failed.torch_text();
+    let end = " is free. Of the allocated memory 512 bytes is allocated by PyTorch, and 2.00 MiB is reserved by PyTorch \
          but unallocated. If reserved but unallocated memory is large try setting \
          PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory \
          Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html\
@@ -73,6 +77,27 @@ fn an_allocation_larger_than_the_device_is_torchs_out_of_memory() {
     rig.runtime.memory().free(address).unwrap();
     assert!(rig.runtime.is_valid());
     rig.runtime.memory().alloc(100, &stream).unwrap();
+}
+
+/// Torch's advice is given where it fits: memory is free, but in pieces.
+#[test]
+fn torchs_advice_is_given_where_it_fits() {
+    let rig = Rig::new(config().capacity(64 * MIB));
+    let (memory, stream) = (rig.runtime.memory(), rig.stream());
+    let pieces: Vec<u64> = (0..6).map(|_| memory.alloc(10 * MIB, &stream).unwrap()).collect();
+    let text = memory.alloc(20 * MIB, &stream).unwrap_err().to_string();
+    assert!(
+        text.ends_with("The program uses 60.00 MiB; free memory that is no longer needed, or use smaller batches.")
+    );
+    assert!(!text.contains("expandable_segments"), "{text}");
+    drop(pieces);
+    let rig = Rig::new(config().capacity(64 * MIB));
+    let (memory, stream) = (rig.runtime.memory(), rig.stream());
+    let whole = memory.alloc(60 * MIB, &stream).unwrap();
+    memory.free(whole).unwrap();
+    let _first = memory.alloc(30 * MIB, &stream).unwrap();
+    let Err(Error::OutOfMemory(failed)) = memory.alloc(32 * MIB, &stream) else { panic!("30 of 64 MiB are free") };
+    assert_eq!(failed.to_string(), failed.torch_text());
 }
 
 type Told = Arc<Mutex<Vec<(&'static str, DeviceIndex, u64, u64, u64)>>>;

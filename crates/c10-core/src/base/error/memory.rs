@@ -179,8 +179,8 @@ impl From<OutOfMemory> for Error {
 
 /// A device has not enough memory; torch's `OutOfMemoryError`.
 ///
-/// `Display` writes torch's text, and a line for each of [`Self::held`]. [`Self::hint`] says what may help in this case; torch's own advice, which ends its
-/// text, is the same in every case.
+/// `Display` writes the figures as torch does, then the advice that fits ([`Self::hint`]), and a line for each of
+/// [`Self::held`]. Torch ends with the same advice in every case; [`Self::torch_text`] is its text to the letter.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default().capacity(64 << 20)).unwrap();
@@ -190,7 +190,7 @@ impl From<OutOfMemory> for Error {
 /// assert!(error.to_string().starts_with("CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0 has a total capacity"));
 /// let Error::OutOfMemory(error) = error else { panic!("the device has 64 MiB") };
 /// assert_eq!(error.processes, [], "there is no NVML");
-/// println!("{}", error.hint());
+/// assert!(error.to_string().ends_with(&error.hint().to_string()));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -350,18 +350,39 @@ impl OutOfMemoryError {
         }
     }
 
-    /// Bytes held from the driver that are neither handed out nor kept in private pools.
-    fn unallocated(&self) -> u64 {
-        let figures = &self.figures;
-        figures.reserved.saturating_sub(figures.allocated).saturating_sub(figures.cached_in_private_pools)
-    }
-}
-
-impl fmt::Display for OutOfMemoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.backend == Backend::CudaMallocAsync {
-            return self.fmt_of_driver_pools(f);
+    /// Returns torch's text to the letter, whose advice is the same in every case.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default().capacity(64 << 20)).unwrap();
+    /// use c10_core::{DeviceBuffer, Error};
+    ///
+    /// let Err(Error::OutOfMemory(error)) = DeviceBuffer::new(100 << 20, None) else { panic!("the device has 64 MiB") };
+    /// assert!(error.torch_text().contains("If reserved but unallocated memory is large try setting"));
+    /// ```
+    #[must_use]
+    pub fn torch_text(&self) -> String {
+        struct Torch<'a>(&'a OutOfMemoryError);
+        impl fmt::Display for Torch<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let is_async = self.0.backend == Backend::CudaMallocAsync;
+                if is_async { self.0.fmt_of_driver_pools(f) } else { self.0.fmt_as_torch(f) }
+            }
         }
+        Torch(self).to_string()
+    }
+
+    /// Writes torch's text, with its advice.
+    fn fmt_as_torch(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_figures(f)?;
+        f.write_str("If reserved but unallocated memory is large try setting ")?;
+        f.write_str("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  ")?;
+        f.write_str("See documentation for Memory Management  ")?;
+        f.write_str("(https://docs.pytorch.org/docs/stable/notes/cuda.html")?;
+        f.write_str("#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")
+    }
+
+    /// Writes torch's text up to its advice.
+    fn fmt_figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figures = &self.figures;
         let private = figures.cached_in_private_pools;
         write!(f, "CUDA out of memory. Tried to allocate {}. ", Size(figures.segment))?;
@@ -385,12 +406,29 @@ impl fmt::Display for OutOfMemoryError {
         if private > 0 {
             write!(f, "with {} allocated in private pools (e.g., CUDA Graphs), ", Size(private))?;
         }
-        write!(f, "and {} is reserved by PyTorch but unallocated. ", Size(self.unallocated()))?;
-        f.write_str("If reserved but unallocated memory is large try setting ")?;
-        f.write_str("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  ")?;
-        f.write_str("See documentation for Memory Management  ")?;
-        f.write_str("(https://docs.pytorch.org/docs/stable/notes/cuda.html")?;
-        f.write_str("#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")?;
+        write!(f, "and {} is reserved by PyTorch but unallocated. ", Size(self.unallocated()))
+    }
+
+    /// Bytes held from the driver that are neither handed out nor kept in private pools.
+    fn unallocated(&self) -> u64 {
+        let figures = &self.figures;
+        figures.reserved.saturating_sub(figures.allocated).saturating_sub(figures.cached_in_private_pools)
+    }
+}
+
+impl fmt::Display for OutOfMemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.hint() {
+            hint if self.backend == Backend::CudaMallocAsync => {
+                self.fmt_of_driver_pools(f)?;
+                write!(f, "\n{hint}")?;
+            }
+            OutOfMemoryHint::ExpandableSegments { .. } => self.fmt_as_torch(f)?,
+            hint => {
+                self.fmt_figures(f)?;
+                write!(f, "{hint}")?;
+            }
+        }
         self.held.iter().try_for_each(|held| write!(f, "\n{held}"))
     }
 }
@@ -517,13 +555,25 @@ mod tests {
             ProcessMemory { pid: std::process::id(), used_bytes: Some(948 << 20) },
             ProcessMemory { pid: 2, used_bytes: None },
         ];
-        let text = failed.to_string();
-        let beginning = "CUDA out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 80.00 GiB of \
+        let figures = "CUDA out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 80.00 GiB of \
              which 10.00 GiB is free. Process 1 has 3.00 GiB memory in use. Including non-PyTorch memory, this process \
              has 948.00 MiB memory in use. Process 2 has an unknown amount of memory in use. 40.00 GiB allowed; Of the \
              allocated memory 32.00 GiB is allocated by PyTorch, with 2.00 GiB allocated in private pools (e.g., CUDA \
-             Graphs), and 7.00 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large";
-        assert!(text.starts_with(beginning), "{text}");
+             Graphs), and 7.00 GiB is reserved by PyTorch but unallocated. ";
+        let torch = failed.torch_text();
+        assert!(torch.starts_with(&format!("{figures}If reserved but unallocated memory is large")), "{torch}");
+        // Torch's advice would not help here.
+        assert_eq!(failed.hint(), OutOfMemoryHint::InUse { allocated: 30 * GIB });
+        assert_eq!(failed.to_string(), format!("{figures}{}", failed.hint()));
+    }
+
+    #[test]
+    fn torchs_advice_is_given_where_it_fits() {
+        let failed = failed(|figures| figures.allocated = 58 * GIB);
+        assert_eq!(failed.to_string(), failed.torch_text());
+        let mut of_driver = failed;
+        of_driver.backend = Backend::CudaMallocAsync;
+        assert_eq!(of_driver.to_string(), format!("{}\n{}", of_driver.torch_text(), of_driver.hint()));
     }
 
     #[test]

@@ -282,9 +282,6 @@ impl fmt::Debug for Error {
         if let (Self::Accelerator(_) | Self::DeviceFault(_), Some(failed)) = (self, self.accelerator()) {
             write!(f, "({} answered {:?})", failed.call(), CUresult(failed.error_code()))?;
         }
-        if let Self::OutOfMemory(failed) = self {
-            write!(f, "\n{}", failed.hint())?;
-        }
         Ok(())
     }
 }
