@@ -427,9 +427,10 @@ impl Runtime {
         lock(&self.0.allocator).clone()
     }
 
-    /// The allocator's options; the defaults when the environment's cannot be read.
+    /// The allocator's options. Where those of the environment are refused, the defaults with the environment's backend.
     pub(crate) fn config(&self) -> Arc<AllocatorConfig> {
-        self.0.config().unwrap_or_default()
+        let backend = |_| Arc::new(AllocatorConfig::backend_from_env(|name| std::env::var(name).ok()));
+        self.0.config().unwrap_or_else(backend)
     }
 
     /// Refuses what only the caching allocator does, by torch's name of it.

@@ -165,6 +165,17 @@ impl AllocatorConfig {
         })
     }
 
+    /// Returns the defaults with the backend that the environment names, whatever else its text says: torch reads the
+    /// backend before it reads the other options.
+    pub(crate) fn backend_from_env(get: impl Fn(&str) -> Option<String>) -> Self {
+        let text = VARIABLES.into_iter().find_map(get).unwrap_or_default();
+        let mut config = Self::default();
+        for setting in raw::settings(&text).iter().filter(|setting| setting.key.text == "backend") {
+            config.backend = setting.backend(When::Load, config.backend).unwrap_or(config.backend);
+        }
+        config
+    }
+
     /// The configuration after `text` is set while these values hold; torch's `_set_allocator_settings`.
     ///
     /// Each text first sets `max_split_size_mb`, `max_non_split_rounding_mb`, `garbage_collection_threshold` and

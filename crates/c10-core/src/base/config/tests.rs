@@ -150,6 +150,15 @@ fn each_text_resets_four_options_and_keeps_the_others() {
     assert_eq!(second.text(), "release_lock_on_cudamalloc:True");
 }
 
+/// Torch reads the backend first, so that a mistake elsewhere in the text does not hide it.
+#[test]
+fn the_backend_is_known_where_another_key_is_refused() {
+    let backend = |text: &'static str| AllocatorConfig::backend_from_env(|_| Some(text.to_owned())).backend.name();
+    assert_eq!(backend("backend:cudaMallocAsync,foo:1"), "cudaMallocAsync");
+    assert_eq!(backend("max_split_size_mb:1,backend:cudaMallocAsync"), "cudaMallocAsync");
+    assert_eq!((backend("foo:1"), backend("backend:xyz"), backend("backend")), ("native", "native", "native"));
+}
+
 #[test]
 fn the_backend_is_chosen_once() {
     let text = "backend:cudaMallocAsync";
