@@ -32,6 +32,12 @@ fn interleaved_views_are_no_overlap() -> Result<()> {
         x.sum_out(1, false, &x.select(1, 0)?)?;
         assert_eq!(numbers(&x.select(1, 0)?)?, [6.0, 22.0, 38.0]);
 
+        // A reduction may write over its input.
+        let x = matrix(device)?;
+        let out = x.select(0, 0)?.narrow(0, 1, 3)?;
+        x.sum_out(1, false, &out)?;
+        assert_eq!(numbers(&out)?, [6.0, 22.0, 38.0]);
+
         // A copy between views that share elements is made by way of another memory.
         let x = matrix(device)?;
         x.narrow(1, 1, 3)?.copy_(&x.narrow(1, 0, 3)?)?;

@@ -176,14 +176,28 @@ pub(crate) fn reduce_into(call: &Call<'_>, outputs: &[&Tensor]) -> Result<()> {
     call.check_not_empty(&dims)?;
     let (_, sizes) = call.sizes(&dims);
     for (&output, dtype) in outputs.iter().zip((call.operation.results)(call.input.dtype(), computed)) {
-        check_output(output, dtype, &sizes, call.input)?;
+        check_target(output, dtype, &sizes, call.input)?;
     }
+    if let [output] = outputs
+        && check_overlap(output, &[call.input]).is_err()
+    {
+        // torch accepts the overlap of a single result. Rows are read before any result is written.
+        let input = &call.input.contiguous_copy()?;
+        return run(&Call { input, ..call.clone() }, &dims, computed, outputs).of(call.operation.name, &[call.input]);
+    }
+    outputs.iter().try_for_each(|output| check_overlap(output, &[call.input]))?;
     run(call, &dims, computed, outputs).of(call.operation.name, &[call.input])
 }
 
 /// Checks that a result of this dtype can go into a tensor, and gives it the sizes of the result. It may share memory
 /// with the input as far as that is not certain, or element by element.
 pub(crate) fn check_output(output: &Tensor, dtype: DType, sizes: &[i64], input: &Tensor) -> Result<()> {
+    check_target(output, dtype, sizes, input)?;
+    check_overlap(output, &[input])
+}
+
+/// Checks an output as [`check_output`] does, whatever memory it shares with the input.
+fn check_target(output: &Tensor, dtype: DType, sizes: &[i64], input: &Tensor) -> Result<()> {
     if output.device() != input.device() {
         let (first, second) = (input.device().to_string(), output.device().to_string());
         return Err(TensorError::Devices { first, second }.into());
@@ -192,8 +206,7 @@ pub(crate) fn check_output(output: &Tensor, dtype: DType, sizes: &[i64], input: 
         return Err(dtype_error(dtype, output.dtype()));
     }
     check_overlap(output, &[])?;
-    resize_output(output, &[input], sizes, || contiguous_strides(sizes))?;
-    check_overlap(output, &[input])
+    resize_output(output, &[input], sizes, || contiguous_strides(sizes))
 }
 
 /// The output has another dtype than the result.
