@@ -196,7 +196,9 @@ fn indices_on_the_host_name_elements_on_the_device() -> Result<()> {
     let device = plain.cuda(None)?;
     for index in [&rows, &mask, &rows.pin_memory()?, &rows.to_dtype(DType::I32)?] {
         assert_same(&device.index(&[Some(index)])?.cpu()?, &plain.index(&[Some(index)])?);
-        assert_same(&device.index(&[None, Some(index)])?.cpu()?, &plain.index(&[None, Some(index)])?);
+        if index.dtype() != DType::Bool {
+            assert_same(&device.index(&[None, Some(index)])?.cpu()?, &plain.index(&[None, Some(index)])?);
+        }
         let (there, here) = (device.copy()?, plain.copy()?);
         let values = Tensor::full(&[1, 4], 9, DType::F32, "cpu")?;
         there.index_put_(&[Some(index)], &values.cuda(None)?, true)?;
@@ -244,10 +246,9 @@ fn masks_with_values_on_the_device_do_not_wait() -> Result<()> {
     debug(SyncDebugMode::Error)?;
     let found = run()?;
     debug(SyncDebugMode::Default)?;
-    found
-        .iter()
-        .zip(&expected)
-        .try_for_each(|(found, expected)| Ok::<_, Error>(assert_same(&found.cpu()?, expected)))?;
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_same(&found.cpu()?, expected);
+    }
     // Captured, and replayed with another mask and value.
     let (mut graph, stream) = (CUDAGraph::new(), Stream::new(None, 0)?);
     let found = graph.capture(&stream, None, CaptureMode::Global, run)?;
@@ -257,10 +258,9 @@ fn masks_with_values_on_the_device_do_not_wait() -> Result<()> {
     synchronize(None)?;
     let mask = mask.logical_not()?;
     let expected = [plain.masked_fill(&mask, 3)?, plain.masked_fill(&mask, 3)?, plain.masked_scatter(&mask, &source)?];
-    found
-        .iter()
-        .zip(&expected)
-        .try_for_each(|(found, expected)| Ok::<_, Error>(assert_same(&found.cpu()?, expected)))?;
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_same(&found.cpu()?, expected);
+    }
     Ok(())
 }
 

@@ -33,6 +33,6 @@ mod tests {
     #[test]
     fn a_payload_that_panics_when_it_is_dropped_does_not_unwind() {
         assert_eq!(caught(|| 1), Some(1));
-        assert!(caught(|| std::panic::resume_unwind(Box::new(Again))).is_none());
+        assert!(caught::<()>(|| std::panic::resume_unwind(Box::new(Again))).is_none());
     }
 }

@@ -22,7 +22,7 @@ pub struct CaughtPanic {
 /// use c10_core::panics::caught;
 ///
 /// assert_eq!(caught(|| 1), Ok(1));
-/// assert_eq!(caught(|| panic!("no")).unwrap_err().text, "no");
+/// assert_eq!(caught::<()>(|| panic!("no")).unwrap_err().text, "no");
 /// ```
 ///
 /// # Errors
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn payloads_that_panic_when_they_are_dropped_do_not_unwind() {
         for depth in 0..4 {
-            let panicked = caught(|| std::panic::resume_unwind(Box::new(Nested(depth)))).unwrap_err();
+            let panicked = caught::<()>(|| std::panic::resume_unwind(Box::new(Nested(depth)))).unwrap_err();
             assert_eq!(panicked.text, "with something that is no text");
             discard(Nested(depth));
         }
