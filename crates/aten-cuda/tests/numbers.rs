@@ -1,4 +1,4 @@
-//! Numbers beside tensors: rounding, refusals, and layouts and orders of results, each with the value that torch 2.11 has.
+//! Numbers beside tensors: rounding, refusals, layouts and orders of results, each with the value that torch 2.11 has.
 
 use aten_cuda::{DType, Result, Scalar, Tensor};
 use num_complex::{Complex32, Complex64};
