@@ -1,4 +1,4 @@
-//! Numbers beside tensors: rounding, refusals, and layouts and orders of results, each with the value that torch 2.11 has.
+//! Numbers beside tensors: rounding, refusals, layouts and orders of results, each with the value that torch 2.11 has.
 
 use aten_cuda::{DType, Result, Scalar, Tensor};
 use num_complex::{Complex32, Complex64};
@@ -171,7 +171,7 @@ fn single_elements_of_the_host_take_larger_numbers() {
 #[test]
 fn selections_refuse_numbers_that_do_not_fit() {
     on_both(|device| {
-        let mask = Tensor::from_slice(&[true as u8, 0], &[2])
+        let mask = Tensor::from_slice(&[1_u8, 0], &[2])
             .unwrap()
             .to_dtype(DType::Bool)
             .unwrap()
