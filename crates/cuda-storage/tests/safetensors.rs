@@ -147,6 +147,11 @@ fn random(state: &mut u64) -> u64 {
     *state
 }
 
+/// A number below a limit.
+fn below(state: &mut u64, limit: usize) -> usize {
+    usize::try_from(random(state) % limit.max(1) as u64).expect("it is below a usize")
+}
+
 /// A file with some of its bytes, lengths and words changed.
 fn damaged(whole: &[u8], state: &mut u64) -> Vec<u8> {
     const WORDS: [&str; 14] = [
@@ -167,7 +172,7 @@ fn damaged(whole: &[u8], state: &mut u64) -> Vec<u8> {
     ];
     let mut bytes = whole.to_vec();
     for _ in 0..1 + random(state) % 3 {
-        let at = (random(state) % bytes.len().max(1) as u64) as usize;
+        let at = below(state, bytes.len());
         match random(state) % 6 {
             0 if at < bytes.len() => bytes[at] ^= 1 << (random(state) % 8),
             1 => bytes.truncate(at),
@@ -176,17 +181,17 @@ fn damaged(whole: &[u8], state: &mut u64) -> Vec<u8> {
                 bytes[..8].copy_from_slice(&length.to_le_bytes());
             }
             3 => {
-                let word = WORDS[(random(state) % WORDS.len() as u64) as usize];
-                let end = (at + (random(state) % 6) as usize).min(bytes.len());
+                let word = WORDS[below(state, WORDS.len())];
+                let end = (at + below(state, 6)).min(bytes.len());
                 bytes.splice(at.min(end)..end, word.bytes());
             }
             // A part of the header twice: names, offsets and braces that should be there once.
             4 if at < bytes.len() => {
-                let end = (at + (random(state) % 60) as usize).min(bytes.len());
+                let end = (at + below(state, 60)).min(bytes.len());
                 let part = bytes[at..end].to_vec();
                 bytes.splice(at..at, part);
             }
-            _ => bytes.extend(vec![7; (random(state) % 9) as usize]),
+            _ => bytes.extend(vec![7; below(state, 9)]),
         }
         // Most of the time the length is that of the damaged header, so that what is inside is looked at.
         if random(state) % 4 != 0 && bytes.len() > 8 {
@@ -202,8 +207,8 @@ fn damaged(whole: &[u8], state: &mut u64) -> Vec<u8> {
 fn damaged_files_are_errors_or_what_the_formats_own_crate_reads() {
     let tensors: Vec<(String, Tensor)> = [DType::F32, DType::U8, DType::I64, DType::Bool]
         .into_iter()
-        .enumerate()
-        .map(|(at, dtype)| (format!("t{at}"), Tensor::zeros(&[2, at as i64], dtype, "cpu").expect("there is memory")))
+        .zip(0_i64..)
+        .map(|(dtype, at)| (format!("t{at}"), Tensor::zeros(&[2, at], dtype, "cpu").expect("there is memory")))
         .collect();
     let texts = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
     let whole = save(tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)), &texts).expect("it is saved");

@@ -120,9 +120,9 @@ impl FileStore {
         } else {
             regular_files::open_append(&self.path)
         };
-        let file = opened.map_err(|cause| match cause {
-            regular_files::Error::NotRegular(_) => self.stale(cause.to_string()),
-            cause => self.lost("opened", cause.into()),
+        let file = opened.map_err(|cause| {
+            let is_special = matches!(cause, regular_files::Error::NotRegular(_));
+            if is_special { self.stale(cause.to_string()) } else { self.lost("opened", cause.into()) }
         })?;
         file.lock().map_err(|cause| self.lost("locked", cause))?;
         Ok(file)

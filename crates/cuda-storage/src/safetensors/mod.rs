@@ -28,8 +28,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 
 use aten_cuda::{Storage, Tensor, ToDevice};
 use c10_core::{DeviceIndex, DeviceType, host_memory};

@@ -317,9 +317,8 @@ impl Engine {
         for client in self.waiting.get(key).into_iter().flatten() {
             match self.awaited.get_mut(client) {
                 Some(missing) if missing.len() > 1 => {
-                    if missing.remove(key) {
-                        self.table.release(cost(key));
-                    }
+                    let was_missing = missing.remove(key);
+                    self.table.release(if was_missing { cost(key) } else { 0 });
                 }
                 Some(_) => first = first.or(Some(*client)),
                 None => {}
