@@ -1,6 +1,5 @@
 //! One error type for bodies of closures: operations of tensors, the runtime, files, process groups and time lines fail
 //! into it by `?`, and nothing of an error is lost on the way.
-#![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 
 use std::error::Error as _;
 use std::sync::Arc;

@@ -55,8 +55,8 @@ fn copies_and_work_overlap_on_streams() -> torch::Result<()> {
     let _simulated = testkit::simulated_runtime();
     let (copies, work) = (Stream::new(None, 0)?, Stream::new(None, -1)?);
     let mut results = Vec::new();
-    for part in 0..4 {
-        let host = torch::full(&[1000], part, torch::float32, "cpu")?.pin_memory()?;
+    for part in 0..4_i16 {
+        let host = torch::full(&[1000], i64::from(part), torch::float32, "cpu")?.pin_memory()?;
         let (there, arrived) = cuda_api::with_stream(&copies, || {
             let there = host.to_device_non_blocking("cuda")?;
             let arrived = Event::new(EventOptions::default());
@@ -68,8 +68,8 @@ fn copies_and_work_overlap_on_streams() -> torch::Result<()> {
         there.record_stream(&work)?;
     }
     work.synchronize()?;
-    for (part, result) in results.iter().enumerate() {
-        assert_eq!(result.to_vec::<f32>()?, [part as f32 * 2.0 + 1.0; 1000]);
+    for (part, result) in (0..4_i16).zip(&results) {
+        assert_eq!(result.to_vec::<f32>()?, [f32::from(part) * 2.0 + 1.0; 1000]);
     }
     Ok(())
 }

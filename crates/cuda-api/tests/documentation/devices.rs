@@ -128,7 +128,7 @@ const DEVICES: &[Example] = &[
         let Err(cuda_api::Error::Accelerator(error)) = cuda_api::set_device(99) else { panic!("no such device") };
         let error: cuda_api::AcceleratorError = error;
         assert_eq!(error.error_code(), 101);
-        let full = DeviceBuffer::new(1 << 45, None).unwrap_err();
+        let full = DeviceBuffer::new(1 << 45, None).expect_err("no device is that large");
         let cuda_api::Error::OutOfMemory(full) = full else { panic!("{full}") };
         let full: Box<cuda_api::OutOfMemoryError> = full;
         assert!(full.to_string().starts_with("CUDA out of memory. Tried to allocate"), "{full}");

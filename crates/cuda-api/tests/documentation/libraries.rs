@@ -199,8 +199,10 @@ const JITERATOR: &[Example] = &[
         let source = "__global__ void twice(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2; }";
         let x = ones(&[4])?;
         match cuda_api::compile_kernel(source, "twice", &CompileOptions::default()) {
-            // SAFETY: the kernel writes the four elements.
-            Ok(kernel) => unsafe { kernel.launch(1, 32, &[(&x).into(), 4.into()], 0, None) }?,
+            Ok(kernel) => {
+                // SAFETY: the kernel writes the four elements.
+                unsafe { kernel.launch(1, 32, &[(&x).into(), 4.into()], 0, None) }?;
+            }
             // Without NVRTC nothing is compiled.
             Err(error) => assert!(matches!(error, torch::Error::Jit(_)), "{error}"),
         }
