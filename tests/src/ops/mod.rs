@@ -7,6 +7,7 @@ mod accuracy;
 mod call;
 mod file;
 mod judge;
+mod random;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -20,6 +21,11 @@ use self::file::{Case, File, Outcome};
 /// The program `ops`.
 pub fn main(arguments: Vec<String>) -> ExitCode {
     recorded::main(arguments, run)
+}
+
+/// The program `random_ops`.
+pub fn random(arguments: &[String]) -> ExitCode {
+    crate::program::ended(random::main(arguments).map(|()| true))
 }
 
 /// The program `accuracy`.
