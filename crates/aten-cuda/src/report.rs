@@ -197,7 +197,8 @@ impl Report {
             Reporter::CrossEntropy => {
                 TensorError::TargetOutOfRange { element, class: self.value, classes: self.size }.into()
             }
-            _ => TensorError::IndexOutOfRange { operation, element, index: self.value, size: self.size }.into(),
+            _ => TensorError::IndexOutOfRange { operation, element, index: self.value, dim: None, size: self.size }
+                .into(),
         }
     }
 }

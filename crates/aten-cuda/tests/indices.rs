@@ -6,7 +6,7 @@ use c10_core::{CUDAGraph, CaptureMode, Event, Runtime, Stream};
 
 fn out_of_range(outcome: Result<impl Sized>) -> Option<(&'static str, i64, i64, i64)> {
     match outcome {
-        Err(Error::Tensor(TensorError::IndexOutOfRange { operation, element, index, size })) => {
+        Err(Error::Tensor(TensorError::IndexOutOfRange { operation, element, index, size, .. })) => {
             Some((operation, element, index, size))
         }
         _ => None,

@@ -105,10 +105,18 @@ impl Tensor {
 
     fn copy_as(&self, source: &Self, waiting: Waiting) -> Result<&Self> {
         let run = || {
+            let sizes = shape::broadcast(self.sizes(), source.sizes())?;
+            if sizes.as_slice() != self.sizes() {
+                let (output, result) = (self.sizes().to_vec(), sizes.to_vec());
+                return Err(TensorError::OutputShape { output, result }.into());
+            }
             let source = source.expand(self.sizes())?;
             crate::ops::pointwise::check_overlap(self, &[])?;
             if self.device() == source.device() {
                 let overlaps = crate::ops::pointwise::check_overlap(self, &[&source]).is_err();
+                if overlaps && refuses_overlap(self, &source) {
+                    return Err(TensorError::PartialOverlap.into());
+                }
                 let source = if overlaps {
                     convert(&source, source.dtype(), &contiguous_strides(source.sizes()))?
                 } else {
@@ -427,4 +435,12 @@ fn pinned_strided(sizes: &[i64], strides: &[i64], dtype: DType) -> Result<Tensor
     let bytes = usize::try_from(extent).ok().and_then(|extent| extent.checked_mul(dtype.itemsize()));
     let storage = Storage::new_pinned(bytes.ok_or_else(too_large)?)?;
     Ok(Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0))
+}
+
+/// Whether torch refuses to write to a tensor that shares memory with a source: both fill their memory without gaps, so
+/// that the overlap is certain, and they are not one view.
+fn refuses_overlap(out: &Tensor, source: &Tensor) -> bool {
+    let dense = |tensor: &Tensor| is_non_overlapping_and_dense(tensor.sizes(), tensor.strides());
+    let is_one_view = out.byte_offset() == source.byte_offset() && out.byte_extent() == source.byte_extent();
+    dense(out) && dense(source) && !is_one_view
 }
