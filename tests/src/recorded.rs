@@ -1,5 +1,5 @@
 //! The command line of the programs that compare files of recorded answers: `FILE... [--driver D] [--filter NAME] [--all]
-//! [--texts] [--sums FILE]`.
+//! [--sums FILE]`.
 
 use std::process::ExitCode;
 
@@ -9,8 +9,6 @@ pub(crate) struct Options {
     pub(crate) driver: String,
     pub(crate) filter: Option<String>,
     pub(crate) all: bool,
-    /// Whether texts of errors are compared too, and differences counted by class.
-    pub(crate) texts: bool,
     /// Where a sum of each answer's bytes goes, so that two devices can be compared bit by bit.
     pub(crate) sums: Option<String>,
 }
@@ -32,7 +30,7 @@ pub(crate) fn main(arguments: Vec<String>, run: impl FnOnce(&Options) -> Result<
 }
 
 fn parse(arguments: Vec<String>) -> Result<Options, String> {
-    let mut options = Options { files: Vec::new(), driver: "sim".to_owned(), filter: None, all: false, texts: false, sums: None };
+    let mut options = Options { files: Vec::new(), driver: "sim".to_owned(), filter: None, all: false, sums: None };
     let mut words = arguments.into_iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -40,7 +38,6 @@ fn parse(arguments: Vec<String>) -> Result<Options, String> {
             "--driver" => options.driver = value()?,
             "--filter" => options.filter = Some(value()?),
             "--all" => options.all = true,
-            "--texts" => options.texts = true,
             "--sums" => options.sums = Some(value()?),
             _ => options.files.push(word),
         }

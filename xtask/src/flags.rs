@@ -10,7 +10,8 @@ use lexopt::{Arg, Parser, ValueExt as _};
 
 use crate::shell::Result;
 use crate::{
-    bench, check, codegen, demo, differential, fills, foreign, gpu_test, kernels, lint, replay, survey, test, viewer,
+    bench, check, codegen, demo, differential, differential_ops, fills, foreign, gpu_test, kernels, lint, replay,
+    survey, test, viewer,
 };
 
 /// One command of `cargo xtask`.
@@ -280,6 +281,23 @@ pub(crate) const COMMANDS: &[Command] = &[
         run: differential::run,
     },
     Command {
+        name: "differential-ops",
+        about: "runs random tensor operations on our devices and on PyTorch's CPU wheel, and compares every answer",
+        files: "PYTHON is a Python that has torch 2.11; without it the wheel is fetched into the target folder. The calls are\n\
+                written to `random_ops-SEED.jsonl` there. Classes of differences are printed with the smallest call of each.",
+        options: &[
+            Opt { name: "--count", value: Some("N"), about: "the number of calls (100000)" },
+            Opt { name: "--seed", value: Some("N"), about: "the seed of the calls (1)" },
+            Opt {
+                name: "--device-every",
+                value: Some("N"),
+                about: "runs every Nth call on the simulated device too (20; 0: none)",
+            },
+            Opt { name: "--python", value: Some("PYTHON"), about: "a Python that has torch, instead of a fetched one" },
+        ],
+        run: differential_ops::run,
+    },
+    Command {
         name: "foreign",
         about: "runs programs of others on the simulated driver: cudarc's own tests, scripts for cuda.core and numba-cuda",
         files: "SUITE is `cudarc`, `cudarc-examples`, `cudarc-caching`, `cudarc-program`, `candle-program`, `cuda-core` or `numba`.\n\
@@ -471,7 +489,7 @@ mod tests {
 
     #[test]
     fn the_usage_tells_of_files() {
-        for name in ["replay", "fills", "ops", "differential", "bench", "gpu-test", "foreign"] {
+        for name in ["replay", "fills", "ops", "differential", "differential-ops", "bench", "gpu-test", "foreign"] {
             let Request::Help(text) = parse(words(&format!("{name} --help"))).unwrap() else { panic!("{name}") };
             let command = COMMANDS.iter().find(|command| command.name == name).unwrap();
             assert!(text.ends_with(command.files) && command.files.len() > 100, "{name}");

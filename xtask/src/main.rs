@@ -14,6 +14,7 @@ mod check;
 mod codegen;
 mod demo;
 mod differential;
+mod differential_ops;
 mod driver;
 mod fills;
 mod foreign;

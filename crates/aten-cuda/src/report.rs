@@ -202,7 +202,8 @@ impl Report {
                 TensorError::TargetOutOfRange { element, class: self.value, classes: self.size }.into()
             }
             Reporter::MaskedScatter => invalid(crate::ops::FEW_ELEMENTS),
-            _ => TensorError::IndexOutOfRange { operation, element, index: self.value, size: self.size }.into(),
+            _ => TensorError::IndexOutOfRange { operation, element, index: self.value, dim: None, size: self.size }
+                .into(),
         }
     }
 }

@@ -298,7 +298,7 @@ fn indices_out_of_range_are_reported_and_left_out() -> Result<()> {
     let _held = Settings::deterministic();
     let list = |indices: &[i64]| Tensor::from_slice(indices, &[3])?.cuda(None);
     let refused = |tensor: &Tensor| match tensor.to_bytes() {
-        Err(Error::Tensor(TensorError::IndexOutOfRange { operation, element, index, size })) => {
+        Err(Error::Tensor(TensorError::IndexOutOfRange { operation, element, index, size, .. })) => {
             Some((operation, element, index, size))
         }
         _ => None,

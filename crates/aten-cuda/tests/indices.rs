@@ -9,7 +9,7 @@ use common::assert_same;
 
 fn out_of_range(outcome: Result<impl Sized>) -> Option<(&'static str, i64, i64, i64)> {
     match outcome {
-        Err(Error::Tensor(TensorError::IndexOutOfRange { operation, element, index, size })) => {
+        Err(Error::Tensor(TensorError::IndexOutOfRange { operation, element, index, size, .. })) => {
             Some((operation, element, index, size))
         }
         _ => None,

@@ -19,6 +19,8 @@ pub(crate) struct Case {
     pub(crate) op: String,
     pub(crate) inputs: Vec<Input>,
     pub(crate) args: Value,
+    /// Empty for a new result, `inplace`, or `out`: the last input is the result.
+    pub(crate) form: String,
     pub(crate) exact: bool,
     pub(crate) outcome: Outcome,
     /// The exact results: numbers of 64 bits for each output, or pairs of them.
@@ -74,7 +76,7 @@ impl File {
 }
 
 impl Case {
-    fn parse(case: &Value) -> Result<Self, String> {
+    pub(crate) fn parse(case: &Value) -> Result<Self, String> {
         let inputs: Result<Vec<Input>, String> = array(&case["in"]).iter().map(Input::parse).collect();
         let outcome = match case.get("error") {
             Some(error) => Outcome::Error { text: error[1].as_str().unwrap_or_default().to_owned() },
@@ -84,6 +86,7 @@ impl Case {
             op: case["op"].as_str().unwrap_or_default().to_owned(),
             inputs: inputs?,
             args: case["args"].clone(),
+            form: case["form"].as_str().unwrap_or_default().to_owned(),
             exact: case["exact"].as_bool().unwrap_or(true),
             outcome,
             reference: array(&case["ref"]).iter().map(decode).collect::<Result<_, _>>()?,
@@ -99,7 +102,7 @@ impl Case {
 
 impl Input {
     fn parse(input: &Value) -> Result<Self, String> {
-        Ok(if input.get("dtype").is_some() { Self::Tensor(Stored::parse(input)?) } else { Self::Number(scalar(input)) })
+        Ok(if input.is_object() { Self::Tensor(Stored::parse(input)?) } else { Self::Number(scalar(input)) })
     }
 
     fn title(&self) -> String {
@@ -134,9 +137,10 @@ pub(crate) fn scalar(value: &Value) -> Scalar {
         }
         // What JSON cannot write as a number is a text.
         Value::String(text) => Scalar::Float(text.parse().unwrap_or(f64::NAN)),
-        Value::Object(parts) => {
-            let part = |name: &str| parts.get(name).map_or(0.0, |part| scalar(part).to_f64());
-            Scalar::Complex(num_complex::Complex64::new(part("re"), part("im")))
+        // The parts of a complex number.
+        Value::Array(parts) => {
+            let part = |at: usize| parts.get(at).map_or(0.0, |part| scalar(part).to_f64());
+            Scalar::Complex(num_complex::Complex64::new(part(0), part(1)))
         }
         _ => Scalar::Float(f64::NAN),
     }

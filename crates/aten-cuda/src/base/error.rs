@@ -255,6 +255,14 @@ impl Error {
         self.runtime().is_some_and(c10_core::Error::is_out_of_memory)
     }
 
+    /// Names the dimension of an index that is out of range.
+    pub(crate) fn in_dimension(mut self, at: usize) -> Self {
+        if let Self::Tensor(TensorError::IndexOutOfRange { dim, .. }) = &mut self {
+            *dim = Some(at);
+        }
+        self
+    }
+
     /// An error of the runtime, in an operation or in a part of one.
     pub(crate) fn in_step(self, step: Step) -> Self {
         match self {
@@ -473,9 +481,7 @@ pub enum TensorError {
     },
     /// An index does not exist. On a device this is found by the kernel, and told by the next call that waits for the
     /// device, or the next operation with indices there.
-    #[error(
-        "{operation}(): index {index} is out of bounds for dimension with size {size} (element {element} of the index)"
-    )]
+    #[error("{}", index_text(operation, (*element, *index), *dim, *size))]
     IndexOutOfRange {
         /// The operation's name in torch.
         operation: &'static str,
@@ -483,6 +489,8 @@ pub enum TensorError {
         element: i64,
         /// The index.
         index: i64,
+        /// The dimension, where the host found the index.
+        dim: Option<usize>,
         /// How many places the dimension has.
         size: i64,
     },
@@ -515,6 +523,22 @@ pub enum TensorError {
     /// What the operation was given is wrong in another way, which the text tells.
     #[error("{0}")]
     Invalid(String),
+}
+
+/// Text of an index out of range: torch's on the first line, where the dimension is known, and the element on the next.
+fn index_text(operation: &str, (element, index): (i64, i64), dim: Option<usize>, size: i64) -> String {
+    let place = format!("element {element} of the index");
+    let Some(dim) = dim else {
+        return format!("{operation}(): index {index} is out of bounds for dimension with size {size} ({place})");
+    };
+    let bounds = format!("index {index} is out of bounds for dimension {dim} with size {size}");
+    match operation {
+        "index_select" | "index_add" | "embedding" => {
+            format!("index out of range in self\n{operation}(): {bounds} ({place})")
+        }
+        "index_copy" => format!("index_copy_(): {bounds}\n({place})"),
+        _ => format!("{bounds}\n{operation}(): {place}"),
+    }
 }
 
 fn list(sizes: &[i64]) -> String {

@@ -217,12 +217,15 @@ impl Tensor {
 
     fn rolled(&self, shift: i64, dim: i64) -> Result<Self> {
         refuse_float8("roll_cuda", self.dtype())?;
+        if self.dim() == 0 {
+            return Err(invalid(format!("Dimension specified as {dim} but tensor has no dimensions")));
+        }
         if self.numel() == 0 {
             return self.contiguous_copy();
         }
         let length = self.size(dim)?;
         let start = (length - shift.rem_euclid(length)) % length;
-        if start == 0 || self.dim() == 0 {
+        if start == 0 {
             return self.contiguous_copy();
         }
         Self::cat(&[&self.narrow(dim, start, length - start)?, &self.narrow(dim, 0, start)?], dim)

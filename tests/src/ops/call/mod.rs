@@ -1,5 +1,6 @@
 //! Running a recorded call: a file for each family of operations.
 
+mod forms;
 mod index;
 mod linalg;
 mod pointwise;
@@ -28,7 +29,11 @@ type Answer = Result<Vec<Tensor>, Failure>;
 
 /// The answer of the library on a device.
 pub(crate) fn run(case: &Case, device: &str) -> Answer {
-    by_name(&case.op, &Given::new(case, device)?)
+    let given = Given::new(case, device)?;
+    match case.form.as_str() {
+        "" => by_name(&case.op, &given),
+        form => forms::call(&case.op, form, &given),
+    }
 }
 
 /// The answer of the first family that knows the operation.
@@ -80,6 +85,11 @@ impl<'a> Given<'a> {
             Some(Made::Tensor(tensor)) => Ok(tensor),
             _ => Err(Failure::Refused(format!("input {at} is no tensor"))),
         }
+    }
+
+    /// The last input, into which the result goes.
+    fn last(&self) -> Result<&Tensor, Failure> {
+        self.tensor(self.inputs.len().saturating_sub(1))
     }
 
     fn tensors(&self) -> Result<Vec<&Tensor>, Failure> {

@@ -16,7 +16,7 @@ pub(super) fn call(op: &str, given: &Given<'_>) -> Answer {
 }
 
 /// The dimensions that a call names: one, several or all.
-fn dim(given: &Given<'_>) -> Dim {
+pub(super) fn dim(given: &Given<'_>) -> Dim {
     match given.integer("dim") {
         Some(dim) => dim.into(),
         None => given.integers("dim").as_slice().into(),

@@ -165,7 +165,7 @@ impl Tensor {
             let list = list.expand(shape)?;
             if is_host(self.device()) {
                 for (sum, (element, index)) in sums.iter_mut().zip(values(&list)?) {
-                    *sum += checked(&along, element, index)? * stride;
+                    *sum += checked(&along, element, index).map_err(|error| error.in_dimension(dim))? * stride;
                 }
             } else {
                 index::combine(&out, &list, along, first)?;

@@ -117,7 +117,7 @@ impl Tensor {
 }
 
 /// Checks that indices are not larger than the tensor besides along `dim`.
-pub(super) fn check_inside(tensor: &Tensor, index: &Tensor, dim: usize) -> Result<()> {
+fn check_inside(tensor: &Tensor, index: &Tensor, dim: usize) -> Result<()> {
     if tensor.dim() != index.dim() {
         return Err(invalid("Index tensor must have the same number of dimensions as input tensor"));
     }

@@ -45,7 +45,9 @@ fn along_dim(
     let sizes = Dims::from_slice(index.sizes());
     let view = pointed.with_layout(sizes, strides, pointed.storage_offset())?;
     let along = Along { size, stride, wraps: false, operation };
-    apply(&Indexed { pointed: &view, along, index, other }, dim..dim + 1, action)
+    let applied = apply(&Indexed { pointed: &view, along, index, other }, dim..dim + 1, action);
+    // A report of the device is about earlier work, whose dimension is not known.
+    if is_host(pointed.device()) { applied.map_err(|error| error.in_dimension(dim)) } else { applied }
 }
 
 /// Applies indices on the device of the tensors. `lists` are the dimensions along which indices may name a place twice.
@@ -111,7 +113,7 @@ fn checked(along: &Along, element: usize, index: i64) -> Result<i64> {
         return Ok(place);
     }
     let (operation, element) = (along.operation.name(), i64::try_from(element).unwrap_or(i64::MAX));
-    Err(TensorError::IndexOutOfRange { operation, element, index, size: along.size }.into())
+    Err(TensorError::IndexOutOfRange { operation, element, index, dim: None, size: along.size }.into())
 }
 
 /// The first byte of each element that is pointed to, in its storage.

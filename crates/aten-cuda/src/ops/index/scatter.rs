@@ -2,7 +2,6 @@
 
 use half::{bf16, f16};
 
-use super::gather::check_inside;
 use super::{along_dim, check_integers, spread, with_dimension};
 use crate::autocast::{self, Policies};
 use crate::base::dtype::{Category, DType};
@@ -12,7 +11,7 @@ use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::library::index::Action;
 use crate::ops::copy::convert;
 use crate::report::Reporter;
-use crate::tensor::{Context, Operand, Tensor, check_overlap, is_host, may_share};
+use crate::tensor::{Context, Operand, Tensor, check_apart, check_overlap, is_host, may_share};
 
 impl Tensor {
     /// A copy with the elements of `source` written where `index` names their places along `dim` (`scatter`). Which of
@@ -34,6 +33,7 @@ impl Tensor {
     pub fn scatter_<'a>(&self, dim: i64, index: &Self, source: impl Into<Operand<'a>>) -> Result<&Self> {
         let number;
         let source = source.into();
+        let is_number = matches!(source, Operand::Number(_));
         let source = match source {
             Operand::Tensor(source) => source,
             Operand::Number(value) => {
@@ -45,7 +45,7 @@ impl Tensor {
                 &number
             }
         };
-        self.scatter_for(dim, index, source, Action::Scatter, Reporter::Scatter)
+        self.scatter_for(dim, index, (source, is_number), Action::Scatter, Reporter::Scatter)
     }
 
     /// A copy with the elements of `source` added where `index` names their places along `dim` (`scatter_add`). Floats
@@ -70,31 +70,30 @@ impl Tensor {
     /// As for [`Self::scatter_`].
     pub fn scatter_add_(&self, dim: i64, index: &Self, source: &Self) -> Result<&Self> {
         refuse_float8("cuda_scatter_gather_base_kernel_func", self.dtype())?;
-        self.scatter_for(dim, index, source, Action::Add, Reporter::ScatterAdd)
+        self.scatter_for(dim, index, (source, false), Action::Add, Reporter::ScatterAdd)
     }
 
-    fn scatter_for(&self, dim: i64, index: &Self, source: &Self, action: Action, operation: Reporter) -> Result<&Self> {
+    fn scatter_for(
+        &self,
+        dim: i64,
+        index: &Self,
+        (source, is_number): (&Self, bool),
+        action: Action,
+        operation: Reporter,
+    ) -> Result<&Self> {
         let run = || {
             let at = wrap_dim(dim, self.dim())?;
-            check_integers(index, &format!("{}(): Expected dtype int32/int64 for index", operation.name()))?;
+            check_integers(index, "scatter(): Expected dtype int32/int64 for index")?;
             if self.dtype() != source.dtype() {
-                return Err(invalid(format!("{}(): Expected self.dtype to be equal to src.dtype", operation.name())));
+                return Err(invalid("scatter(): Expected self.dtype to be equal to src.dtype"));
             }
             if index.numel() == 0 {
                 return Ok(self);
             }
             let (target, indices, given) = (with_dimension(self)?, with_dimension(index)?, with_dimension(source)?);
-            check_inside(&target, &indices, at)?;
-            let fits = given.dim() == indices.dim()
-                && given.sizes().iter().zip(indices.sizes()).all(|(own, index)| own >= index);
-            if !fits {
-                let (index, own, source) = (index.sizes(), self.sizes(), source.sizes());
-                return Err(invalid(format!(
-                    "Expected index {index:?} to be no larger than self {own:?} apart from dimension {at} and to be no larger \
-                 size than src {source:?}"
-                )));
-            }
+            check_scattered(&target, &indices, (!is_number).then_some(&given), at)?;
             check_overlap(&target, &[])?;
+            check_apart(self, source)?;
             let given = given.as_strided(indices.sizes(), given.strides(), None)?;
             let (indices, given) = (indices.apart_from(self)?, given.apart_from(self)?);
             if action == Action::Add && is_summed_wide(self) {
@@ -162,37 +161,13 @@ impl Tensor {
         let run = || {
             let name = operation.name();
             let at = wrap_dim(dim, self.dim())?;
-            if index.dim() > 1 {
-                return Err(invalid(format!(
-                    "{name}_(): Index is supposed to be a vector, but got dim: {}",
-                    index.dim()
-                )));
-            }
-            check_integers(index, &format!("{name}_(): Expected dtype int32/int64 for index"))?;
-            if self.dtype() != source.dtype() {
-                let (own, given) = (self.dtype().scalar_type_name(), source.dtype().scalar_type_name());
-                return Err(invalid(format!(
-                    "{name}_(): self ({own}) and source ({given}) expected to have the same dtype, but got (self) {own} and \
-                 (source) {given}"
-                )));
+            match action {
+                Action::Add => check_added(self, index, source, (dim, at))?,
+                Action::Gather | Action::Scatter => check_copied(self, index, source, at)?,
             }
             let (target, given) = (with_dimension(self)?, with_dimension(source)?);
-            let fits = given.dim() == target.dim()
-                && (0..target.dim()).all(|other| other == at || given.sizes()[other] == target.sizes()[other]);
-            if !fits {
-                let (own, source) = (self.sizes(), source.sizes());
-                return Err(invalid(format!(
-                    "{name}_(): source tensor shape must match self tensor shape, excluding the specified dimension. Got \
-                 self.shape = {own:?} source.shape = {source:?}"
-                )));
-            }
-            if given.sizes()[at] != index.numel() {
-                let (count, size) = (index.numel(), given.sizes()[at]);
-                return Err(invalid(format!(
-                    "{name}_(): Number of indices ({count}) should be equal to source.size(dim): ({size}), for dim: {dim}"
-                )));
-            }
             check_overlap(&target, &[])?;
+            check_apart(self, source)?;
             let spread = spread(index, given.sizes(), at)?;
             let (spread, given) = (spread.apart_from(self)?, given.apart_from(self)?);
             // torch's host adds matrices by `scatter_add`, and other tensors slice by slice.
@@ -229,6 +204,106 @@ fn summed_wide<'a>(tensor: &'a Tensor, target: &Tensor, add: impl FnOnce(&Tensor
     add(&sums)?;
     target.copy_(&sums)?;
     Ok(tensor)
+}
+
+/// Checks the sizes of the arguments of `scatter_` in torch's order; a number has no source.
+fn check_scattered(own: &Tensor, index: &Tensor, source: Option<&Tensor>, at: usize) -> Result<()> {
+    let other = if index.dim() == own.dim() {
+        source.filter(|source| source.dim() != index.dim()).map(|_| "src")
+    } else {
+        Some("self")
+    };
+    if let Some(other) = other {
+        return Err(invalid(format!("Index tensor must have the same number of dimensions as {other} tensor")));
+    }
+    let exceeds = |tensor: &Tensor, but: Option<usize>| {
+        (0..index.dim()).any(|dim| Some(dim) != but && index.sizes()[dim] > tensor.sizes()[dim])
+    };
+    if exceeds(own, Some(at)) || source.is_some_and(|source| exceeds(source, None)) {
+        let rest = source
+            .map_or_else(String::new, |source| format!(" and to be no larger size than src {:?}", source.sizes()));
+        let (index, own) = (index.sizes(), own.sizes());
+        return Err(invalid(format!(
+            "Expected index {index:?} to be no larger than self {own:?} apart from dimension {at}{rest}"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks the arguments of `index_add_` in torch's order. `dim` is the dimension as given and counted from the front.
+fn check_added(own: &Tensor, index: &Tensor, source: &Tensor, (dim, at): (i64, usize)) -> Result<()> {
+    if index.dim() > 1 {
+        let (count, dtype, sizes) = (index.dim(), index.dtype().scalar_type_name(), index.sizes());
+        return Err(invalid(format!(
+            "index_add_(): Index is supposed to be a vector, but got dim: {count} with type: {dtype} and size: {sizes:?}"
+        )));
+    }
+    let found = index.dtype().scalar_type_name();
+    check_integers(index, &format!("index_add_(): Expected dtype int32/int64 for index but got: {found}"))?;
+    if own.dtype() != source.dtype() {
+        let (own, given) = (own.dtype().scalar_type_name(), source.dtype().scalar_type_name());
+        return Err(invalid(format!("index_add_(): self ({own}) and source ({given}) must have the same scalar type")));
+    }
+    let length = if source.dim() == 0 { Some(1) } else { source.sizes().get(at).copied() };
+    if let Some(size) = length.filter(|&size| size != index.numel()) {
+        let count = index.numel();
+        return Err(invalid(format!(
+            "index_add_(): Number of indices ({count}) should be equal to source.size(dim): ({size}), for dim: {dim}"
+        )));
+    }
+    let (target, given) = (with_dimension(own)?, with_dimension(source)?);
+    let fits = given.dim() == target.dim()
+        && (0..target.dim()).all(|other| other == at || given.sizes()[other] == target.sizes()[other]);
+    if !fits {
+        let (own, source) = (own.sizes(), source.sizes());
+        return Err(invalid(format!(
+            "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = {own:?} \
+             source.shape = {source:?}"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks the arguments of `index_copy_` in torch's order.
+fn check_copied(own: &Tensor, index: &Tensor, source: &Tensor, at: usize) -> Result<()> {
+    if index.dim() > 1 {
+        let count = index.dim();
+        return Err(invalid(format!("index_copy_(): Index should have dimension 1 or 0 (got {count})")));
+    }
+    if own.dim() != source.dim() && own.dim() != 0 && source.dim() != 0 {
+        let (given, own) = (source.dim(), own.dim());
+        return Err(invalid(format!(
+            "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source \
+             dimensionality ({given}), destination dimensionality ({own})"
+        )));
+    }
+    let found = index.dtype().scalar_type_name();
+    check_integers(index, &format!("index_copy_(): Expected a long tensor for index, but got {found}"))?;
+    if own.dtype() != source.dtype() {
+        let (own, given) = (own.dtype().scalar_type_name(), source.dtype().scalar_type_name());
+        return Err(invalid(format!(
+            "index_copy_(): self and source expected to have the same dtype, but got (self) {own} and (source) {given}"
+        )));
+    }
+    let rest = |tensor: &Tensor| -> Vec<i64> {
+        tensor.sizes().iter().enumerate().filter(|(dim, _)| *dim != at).map(|(_, size)| *size).collect()
+    };
+    if rest(own) != rest(source) {
+        let listed = |sizes: Vec<i64>| sizes.iter().map(i64::to_string).collect::<Vec<_>>().join(" ");
+        let (own, given) = (listed(rest(own)), listed(rest(source)));
+        return Err(invalid(format!(
+            "index_copy_(): Source/destination tensor must have same slice shapes. Destination slice shape: {own} at \
+             dimension {at} and source slice shape: {given} at dimension {at}."
+        )));
+    }
+    let size = with_dimension(source)?.sizes()[at];
+    if size != index.numel() {
+        let count = index.numel();
+        return Err(invalid(format!(
+            "index_copy_(): Number of indices ({count}) should be equal to source.size(dim) ({size})"
+        )));
+    }
+    Ok(())
 }
 
 /// Adds an element to another of the same dtype; integers wrap around.

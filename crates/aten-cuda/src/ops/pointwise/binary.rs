@@ -4,7 +4,7 @@ use kernel_ir::{Binary, Compare, Graph, Math, Type, Unary, Value};
 
 use super::formula::{self, compare_with, copy_sign, extreme, extreme_or_nan, is_nan, like, next_after};
 use super::{Call, Limit, Operation, Participating, Rule, accept, complex, count, methods, operations};
-use crate::base::dtype::DType;
+use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, invalid};
 use crate::base::promotion::result_type;
 use crate::base::scalar::Scalar;
@@ -119,7 +119,7 @@ impl Tensor {
 
 fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<[Operand<'a>; 2], [Scalar; 0]>> {
     match rounded_exponent(base, exponent)? {
-        Operand::Number(Scalar::Int(number)) if number < 0 && base.dtype().is_integral() => {
+        Operand::Number(Scalar::Int(number)) if number < 0 && base.dtype().category() <= Category::Integral => {
             Err(invalid("Integers to negative integer powers are not allowed."))
         }
         exponent @ Operand::Number(Scalar::Float(0.5)) => Ok(Call::new(&rows::pow_half, [base.into(), exponent], [])),

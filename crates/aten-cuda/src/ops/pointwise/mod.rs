@@ -376,7 +376,7 @@ macro_rules! methods {
                 pub fn $in_place<'a>(&'a self, $($argument: $ty),*) -> Result<&'a Self> {
                     let $this = self;
                     let call: Result<Call<_, _>> = $call;
-                    call?.written(self)?;
+                    call?.written_in_place(self)?;
                     Ok(self)
                 }
 

@@ -6,7 +6,7 @@ use c10_core::Device;
 use kernel_ir::{Graph, GraphError, Kind, Program, Type, Value};
 use smallvec::SmallVec;
 
-use super::{Layout, Operation, Pair, Participating, limit, whole};
+use super::{Layout, Operation, Pair, Participating, Rule, limit, whole};
 use crate::autocast;
 use crate::base::dtype::{Category, DType};
 use crate::base::dtype_key::packed;
@@ -58,6 +58,16 @@ impl<'a, O: AsRef<[Operand<'a>]>, N: AsRef<[Scalar]>> Call<O, N> {
     #[inline]
     pub(crate) fn made(self) -> Result<Tensor> {
         elementwise(self.operation, self.operands.as_ref(), self.numbers.as_ref())
+    }
+
+    /// The result in the tensor that is the first operand.
+    #[inline]
+    pub(crate) fn written_in_place(self, tensor: &Tensor) -> Result<()> {
+        if self.operation.rule == Rule::Real && tensor.dtype().is_complex() {
+            let name = self.operation.name;
+            return Err(invalid(format!("In-place {name} is not supported for complex tensors.")));
+        }
+        self.written(tensor)
     }
 
     /// The result in a tensor that is there already.
@@ -243,6 +253,7 @@ impl<'a> Prepared<'a> {
     /// Checks that the result can be cast to the dtype of a tensor, and is on its device.
     fn check_place(&self, out: &Tensor) -> Result<()> {
         let result = self.operation.rule.result(self.common);
+        check_output_dtype(self.operation.name, self.common, result, out.dtype())?;
         if result.category() > out.dtype().category() {
             return Err(TensorError::CannotCast { from: result, to: out.dtype() }.into());
         }
@@ -356,6 +367,24 @@ fn check(operation: &'static Operation, common: DType, operands: &[Operand<'_>],
         return Err(TensorError::NotImplemented { kernel: operation.kernel.to_owned(), dtype: common }.into());
     }
     Ok(())
+}
+
+/// Refuses an output of another dtype than the result's, where torch's operation converts no result.
+fn check_output_dtype(name: &str, common: DType, result: DType, out: DType) -> Result<()> {
+    if out == result {
+        return Ok(());
+    }
+    let (found, expected) = (out.scalar_type_name(), common.scalar_type_name());
+    match name {
+        // The magnitude of a complex number may go into a wider or a complex output.
+        "abs" if common.is_complex() => Ok(()),
+        "signbit" => Err(invalid("signbit does not support non-boolean outputs.")),
+        "nan_to_num" => Err(invalid(format!("nan_to_num: dtype of out: {found} should be same as input: {expected}"))),
+        "abs" | "neg" | "sign" | "round" | "round_decimals" | "floor" | "ceil" | "trunc" | "frac" | "bitwise_not"
+        | "conj_physical" | "gelu" | "gelu_tanh" | "silu" | "mish" | "softplus" | "hardtanh" | "leaky_relu"
+        | "logsigmoid" => Err(invalid(format!("Found dtype {found} but expected {expected}"))),
+        _ => Ok(()),
+    }
 }
 
 /// The type of a value, or one that constants exist of.

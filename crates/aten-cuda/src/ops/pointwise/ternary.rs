@@ -6,7 +6,7 @@ use super::formula::{abs, compare_with, div, extreme_or_nan, like, mul, neg, sub
 use super::{
     Call, Layout, Limit, Operation, Pair, Participating, Rule, Several, accept, complex, count, methods, operations,
 };
-use crate::base::dtype::DType;
+use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::broadcast;
@@ -219,7 +219,8 @@ fn no_integer_division(p: &Participating<'_>) -> Option<String> {
                 torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / \
                 tensor2) for float inputs. The future addcdiv behavior is just the latter implementation: (input + value * \
                 tensor1 / tensor2), for all dtypes.";
-    (!p.common.is_floating_point() && !p.common.is_complex()).then(|| text.to_owned())
+    // Dividend and divisor decide; the first operand may be a float.
+    p.dtypes[1..].iter().all(|dtype| dtype.category() < Category::Floating).then(|| text.to_owned())
 }
 
 fn one_dtype(p: &Participating<'_>) -> Option<String> {

@@ -167,6 +167,14 @@ impl Tensor {
         if let Some((_inside, input, dtype)) = autocast::with_dtype(const { Policies::of("norm") }, self, dtype)? {
             return input.norm(p, dim, keepdim, dtype);
         }
+        if let Some(dtype) =
+            dtype.filter(|dtype| dtype.category() < Category::Floating && self.dtype().category() >= Category::Floating)
+        {
+            let name = dtype.scalar_type_name();
+            return Err(invalid(format!(
+                "linalg.vector_norm: dtype should be floating point or complex, but got {name}"
+            )));
+        }
         one(&norm_call(self, p, dim, keepdim)?.in_dtype(dtype))
     }
 
@@ -189,8 +197,18 @@ fn norm_call(input: &Tensor, p: Scalar, dim: Dim, keepdim: bool) -> Result<Call<
         f64::NEG_INFINITY => (&SMALLEST, Vec::new()),
         order => (&ANY_POWER, vec![Scalar::Float(order), Scalar::Float(1.0 / order)]),
     };
+    let named: Vec<i64> = dim.named().to_vec();
     let call = Call::new(row, input, dim, keepdim).with(&numbers);
-    if !row.of_nothing && call.extent()? == 0 && input.dtype().category() >= Category::Floating {
+    let has_identity = row.of_nothing && order >= 0.0;
+    for at in named.iter().filter(|_| !has_identity && input.dtype().category() >= Category::Floating) {
+        if input.dim() > 0 && input.size(*at)? == 0 {
+            return Err(invalid(format!(
+                "linalg.vector_norm cannot compute the {order} norm on the dimension {at}because this dimension is empty and \
+                 the operation does not have an identity"
+            )));
+        }
+    }
+    if !has_identity && call.extent()? == 0 && input.dtype().category() >= Category::Floating {
         return Err(invalid(format!(
             "linalg.vector_norm cannot compute the {order} norm on an empty tensor because the operation does not have an \
              identity"

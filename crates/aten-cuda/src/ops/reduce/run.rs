@@ -56,6 +56,11 @@ impl<const N: usize> From<[i64; N]> for Dim {
 }
 
 impl Dim {
+    /// Dimensions as given, without those of a reduction over all.
+    pub(crate) fn named(&self) -> &[i64] {
+        &self.0
+    }
+
     /// Whether all dimensions are meant.
     pub(crate) fn is_all(&self) -> bool {
         self.0.is_empty()

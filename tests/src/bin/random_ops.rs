@@ -1,0 +1,9 @@
+//! Writes random tensor operations with the answers of the host and of the simulated device, a line of JSON for each:
+//! `random_ops FILE COUNT SEED DEVICE_EVERY`. `tests/differential/replay.py` compares them with PyTorch.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    tests::ops::random(&arguments)
+}
