@@ -159,7 +159,6 @@ impl Tensor {
 
     fn slices_for(&self, dim: i64, index: &Self, source: &Self, action: Action, operation: Reporter) -> Result<&Self> {
         let run = || {
-            let name = operation.name();
             let at = wrap_dim(dim, self.dim())?;
             match action {
                 Action::Add => check_added(self, index, source, (dim, at))?,
