@@ -6,7 +6,7 @@ use kernel_ir::Graph;
 use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::dtype_key::packed;
-use crate::base::error::{Result, invalid};
+use crate::base::error::{Result, TensorError, invalid};
 use crate::base::layout::checked_reach;
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims, contiguous_strides, is_non_overlapping_and_dense};
