@@ -171,12 +171,8 @@ fn single_elements_of_the_host_take_larger_numbers() {
 #[test]
 fn selections_refuse_numbers_that_do_not_fit() {
     on_both(|device| {
-        let mask = Tensor::from_slice(&[1_u8, 0], &[2])
-            .unwrap()
-            .to_dtype(DType::Bool)
-            .unwrap()
-            .to_device(device)
-            .unwrap();
+        let mask =
+            Tensor::from_slice(&[1_u8, 0], &[2]).unwrap().to_dtype(DType::Bool).unwrap().to_device(device).unwrap();
         let places = Tensor::from_slice(&[0_i64, 1], &[2]).unwrap().to_device(device).unwrap();
         let (bytes, ints, halves) = (ones(DType::U8, device), ones(DType::I32, device), ones(DType::F16, device));
         assert_eq!(refused(mask.where_cond(1_i64 << 31, &ints)), overflow("int"));
