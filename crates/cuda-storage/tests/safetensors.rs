@@ -194,7 +194,7 @@ fn damaged(whole: &[u8], state: &mut u64) -> Vec<u8> {
             _ => bytes.extend(vec![7; below(state, 9)]),
         }
         // Most of the time the length is that of the damaged header, so that what is inside is looked at.
-        if random(state) % 4 != 0 && bytes.len() > 8 {
+        if !random(state).is_multiple_of(4) && bytes.len() > 8 {
             let before = u64::from_le_bytes(whole[..8].try_into().expect("eight bytes"));
             let length = (before + bytes.len() as u64).saturating_sub(whole.len() as u64);
             bytes[..8].copy_from_slice(&length.to_le_bytes());
