@@ -149,7 +149,7 @@ fn an_operations_error_is_not_wrapped_twice() {
         assert!(matches!(error, torch::Error::Tensor(_)), "{error:?}");
         assert_eq!(error.to_string(), text);
     }
-    let memory = with_stream(&current_stream(None).unwrap(), || torch::ones(&[1 << 45], torch::float32, "cuda"));
+    let memory = with_stream(current_stream(None).unwrap(), || torch::ones(&[1 << 45], torch::float32, "cuda"));
     assert!(memory.unwrap_err().is_out_of_memory());
 }
 

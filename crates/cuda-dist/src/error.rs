@@ -222,10 +222,7 @@ impl From<aten_cuda::Error> for Error {
 /// A failed operation of a tensor converts to its own error, and anything else to an external one.
 impl From<Error> for aten_cuda::Error {
     fn from(error: Error) -> Self {
-        match error {
-            Error::Tensor(error) => Arc::unwrap_or_clone(error),
-            other => Self::external(other),
-        }
+        if let Error::Tensor(error) = error { Arc::unwrap_or_clone(error) } else { Self::external(error) }
     }
 }
 

@@ -124,10 +124,7 @@ impl From<c10_core::Error> for Error {
 /// A failed operation of a tensor converts to its own error, and anything else to an external one.
 impl From<Error> for aten_cuda::Error {
     fn from(error: Error) -> Self {
-        match error {
-            Error::Tensor(error) => error,
-            other => Self::external(other),
-        }
+        if let Error::Tensor(error) = error { error } else { Self::external(error) }
     }
 }
 
