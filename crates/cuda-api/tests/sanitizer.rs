@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use c10_core::{Runtime, TraceAccess, TraceEvent, TraceKind};
 use cuda_api::sanitizer::{SanitizerAction, SanitizerOptions, enable_cuda_sanitizer};
 use cuda_api::torch::Tensor;
-use cuda_api::{Error, Stream, torch};
+use cuda_api::{Stream, torch};
 use testkit::{Config, JournalEntry, KernelChecks, ReportKind, SimulatedRuntime, WorkKind};
 
 /// What operations did to memory while `body` ran.
@@ -83,10 +83,10 @@ fn an_operation_that_races_is_an_error_until_it_waits() -> Result<(), Box<dyn st
     cuda_api::synchronize(None)?;
     let sanitizer = enable_cuda_sanitizer();
     let doubled = torch::add(&a, &a)?;
-    let raced = cuda_api::with_stream(&other, || Ok::<_, Error>(torch::add(&doubled, &a).err()))?;
+    let raced = cuda_api::with_stream(&other, || Ok(torch::add(&doubled, &a).err()))?;
     assert!(raced.is_some_and(|raced| raced.to_string().contains("detected 1 errors")));
     other.wait_stream(&cuda_api::default_stream(None)?)?;
-    assert!(cuda_api::with_stream(&other, || Ok::<_, Error>(torch::add(&doubled, &a).is_ok()))?);
+    assert!(cuda_api::with_stream(&other, || Ok(torch::add(&doubled, &a).is_ok()))?);
     assert_eq!(sanitizer.count(), 1);
     Ok(())
 }
@@ -105,7 +105,7 @@ fn views_are_compared_by_their_bytes_if_one_asks() -> Result<(), Box<dyn std::er
     cuda_api::with_stream(&other, || {
         a.narrow(0, 32, 32).and_then(|half| half.fill_(2.0).map(drop)).expect("halves do not race");
         a.narrow(0, 24, 8).and_then(|part| part.fill_(3.0).map(drop)).expect("races are collected");
-        Ok::<_, Error>(())
+        Ok(())
     })?;
     assert_eq!(by_tensors.count(), 0);
     let races = by_ranges.take_errors();

@@ -15,7 +15,9 @@ const LIMITS: Limits = Limits {
     keys: 16,
     request_bytes: 1024,
     store_bytes: 4096,
+    waiting_bytes: 1024,
     connections: 1,
+    strangers: 1,
     seconds: 1,
 };
 

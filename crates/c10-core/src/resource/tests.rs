@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
@@ -14,7 +13,7 @@ use super::*;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{AllocatorError, Error, MemoryError};
 use crate::base::handles::{StreamHandle, StreamRef};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 fn on(stream: usize) -> StreamView {
     StreamView(StreamRef { device: DeviceIndex(0), handle: StreamHandle(stream) })

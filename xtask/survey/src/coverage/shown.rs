@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn each_row_that_is_done_needs_an_example() {
         let whole = r#"(
-            "torch.cuda.device_of torch.cuda.is_available", || device_of(is_available()));
+            "torch.cuda.device_of torch.cuda.is_available", || device_of + is_available);
             ("torch.cuda.nccl.is_available", || is_available()); ("TORCH_NCCL_BLOCKING_WAIT", "1")"#;
         assert_eq!(faults(whole), [""; 0]);
         let without = |name: &str| faults(&whole.replace(name, "other"));
@@ -101,6 +101,6 @@ mod tests {
         assert_eq!(without("torch.cuda.is_available").len(), 2, "of two sections");
         assert_eq!(without("torch.cuda.nccl.is_available").len(), 1);
         assert_eq!(without("TORCH_NCCL_BLOCKING_WAIT").len(), 1);
-        assert!(without("device_of(")[0].contains("does not use `device_of`"));
+        assert!(without("|| device_of")[0].contains("does not use `device_of`"));
     }
 }
