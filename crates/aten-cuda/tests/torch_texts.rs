@@ -61,7 +61,8 @@ fn outputs_have_the_dtype_of_the_input_where_torch_converts_none() -> Result<()>
     let long = zeros(&[2], DType::I64);
     assert_eq!(text(zeros(&[2], DType::I32).bitwise_not_out(&long)), "Found dtype Long but expected Int");
     assert_eq!(text(input.signbit_out(&double)), "signbit does not support non-boolean outputs.");
-    for function in [Tensor::exp_out, Tensor::sqrt_out, Tensor::sigmoid_out] as [Out; 3] {
+    let converted: [Out; 3] = [Tensor::exp_out, Tensor::sqrt_out, Tensor::sigmoid_out];
+    for function in converted {
         assert_eq!(text(function(&input, &double)), "accepted");
     }
     let complex = Tensor::from_slice(&[Complex64::new(3.0, 4.0)], &[1])?;

@@ -88,7 +88,7 @@ fn the_environment_sets_the_seed_of_every_machine() {
 }
 
 /// Two fills of common bytes that nothing orders.
-fn race() -> testkit::c10_core::Result<()> {
+fn race() -> c10_core::Result<()> {
     let simulated = testkit::simulated_runtime();
     let streams = [0, 1].map(|_| simulated.runtime().streams().pooled(DEVICE, 0).unwrap());
     let buffer = simulated.runtime().memory().buffer(8, &streams[0])?;

@@ -56,7 +56,7 @@ fn viewed(op: &str, given: &Given<'_>) -> Result<Tensor, Failure> {
         "select" => given.tensor(0)?.select(integer("dim"), integer("index"))?,
         "narrow" => given.tensor(0)?.narrow(integer("dim"), integer("start"), integer("length"))?,
         "squeeze" => given.tensor(0)?.squeeze(given.integer("dim"))?,
-        "unsqueeze" => given.tensor(0)?.unsqueeze(given.integer("dim"))?,
+        "unsqueeze" => given.tensor(0)?.unsqueeze(integer("dim"))?,
         "transpose" => given.tensor(0)?.transpose(integer("dim0"), integer("dim1"))?,
         "permute" => given.tensor(0)?.permute(&given.integers("dims"))?,
         "tril" => given.tensor(0)?.tril(given.integer("diagonal").unwrap_or(0))?,
