@@ -426,8 +426,10 @@ fn number(graph: &mut Graph, computed: DType, rounds: bool) -> Pair {
 
 /// Makes the result the program's output in the dtype of the tensor that it goes into.
 pub(crate) fn store(graph: &mut Graph, result: Pair, from: DType, to: DType) {
-    // The result is rounded to its own dtype before it is cast to the output's.
-    let mut rounded = |value| if from == DType::Bool { value } else { graph.convert(value, from.part()) };
+    // The result is rounded to its own dtype before it is cast to another one of the output.
+    let mut rounded = |value| {
+        if from == to || from == DType::Bool { value } else { graph.convert(value, from.part()) }
+    };
     let (real, imaginary) = (rounded(result.0), rounded(result.1));
     if to == DType::Bool && from.is_complex() {
         let (real, imaginary) = (graph.convert(real, Type::Bool), graph.convert(imaginary, Type::Bool));
