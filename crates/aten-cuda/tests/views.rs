@@ -513,12 +513,12 @@ fn a_step_near_the_end_of_the_numbers_reaches_no_neighbour() -> Result<()> {
 #[test]
 fn numbers_of_views_are_bounded() -> Result<()> {
     let none = Tensor::zeros(&[0, 3], DType::F32, "cpu")?;
-    let text = |made: Result<Vec<Tensor>>| made.expect_err("there are too many").to_string();
-    assert!(text(none.chunk(i64::MAX, 0)).contains("9223372036854775807 views"));
+    let is_refused = |made: Result<Vec<Tensor>>| made.expect_err("there are too many").is_out_of_memory();
+    assert!(is_refused(none.chunk(i64::MAX, 0)));
     assert_eq!(none.chunk(5, 0)?.len(), 5);
     let wide = Tensor::zeros(&[1], DType::F32, "cpu")?.expand(&[1 << 58])?;
-    assert!(text(wide.split(1, 0)).contains("288230376151711744 views"));
-    assert!(text(wide.chunk(i64::MAX, 0)).contains("288230376151711744 views"));
+    assert!(is_refused(wide.split(1, 0)));
+    assert!(is_refused(wide.chunk(i64::MAX, 0)));
     assert_eq!(wide.split(i64::MAX, 0)?[0].sizes(), [1 << 58]);
     assert!(
         wide.split_with_sizes(&[i64::MAX, i64::MAX, 2 + (1 << 58)], 0).is_err(),

@@ -1,5 +1,6 @@
 //! Tensors joined, cut up, turned round and repeated.
 
+use c10_core::{MemoryError, host_memory};
 use smallvec::SmallVec;
 
 use crate::autocast::{self, Policies};
@@ -103,7 +104,7 @@ impl Tensor {
             )));
         }
         let count = if size == 0 { 1 } else { pieces(length, size).max(1) };
-        views("split", count, |part| self.narrow(dim, part * size, size.min(length - part * size)))
+        views(count, |part| self.narrow(dim, part * size, size.min(length - part * size)))
     }
 
     /// Views of the given numbers of places along `dim`, which come to all of them (`split_with_sizes`).
@@ -147,7 +148,7 @@ impl Tensor {
         let length = self.size(dim)?;
         let size = pieces(length, chunks);
         if size == 0 {
-            return views("chunk", chunks, |_| self.narrow(dim, 0, 0));
+            return views(chunks, |_| self.narrow(dim, 0, 0));
         }
         self.split(size, dim)
     }
@@ -271,12 +272,13 @@ impl Tensor {
 const MOST_VIEWS: usize = 1 << 24;
 
 /// Makes a number of views that follows from the caller's numbers.
-fn views(operation: &str, count: i64, mut view: impl FnMut(i64) -> Result<Tensor>) -> Result<Vec<Tensor>> {
-    let mut made = Vec::new();
+fn views(count: i64, mut view: impl FnMut(i64) -> Result<Tensor>) -> Result<Vec<Tensor>> {
     let room = usize::try_from(count).unwrap_or(usize::MAX);
-    if room > MOST_VIEWS || made.try_reserve_exact(room).is_err() {
-        return Err(invalid(format!("{operation}: {count} views are more than there is memory for")));
+    if room > MOST_VIEWS {
+        let bytes = room.saturating_mul(size_of::<Tensor>());
+        return Err(c10_core::Error::from(MemoryError::HostAllocation { bytes }).into());
     }
+    let mut made = host_memory::with_capacity(room)?;
     for part in 0..count {
         made.push(view(part)?);
     }
