@@ -502,7 +502,12 @@ fn every_hook_is_called_for_its_event() {
     assert_eq!(made, 3 * 32, "the pools of the other levels are made at once");
     let buffer = runtime.memory().buffer(8, &stream).unwrap();
     buffer.copy_from_slice(0, &[1; 8]).unwrap();
-    assert_eq!(take().iter().map(|(what, _)| *what).collect::<Vec<_>>(), ["stream sync"], "a copy that blocks");
+    let calls: Vec<_> = take().into_iter().map(|(what, _)| what).collect();
+    assert_eq!(
+        calls,
+        ["creation", "record", "wait", "deletion", "stream sync"],
+        "a copy that follows the stream of its buffer"
+    );
 }
 
 /// A subscriber may use the runtime, of which it is told nothing.

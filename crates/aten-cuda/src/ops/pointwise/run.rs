@@ -353,7 +353,13 @@ fn program(
             (real, graph.number(ty_or_float(&graph, real), 0))
         }
     };
-    store(&mut graph, result, operation.rule.result(common), out);
+    let own = operation.rule.result(common);
+    // An output of a wider dtype gets the result as its own dtype holds it.
+    let result = match own {
+        own if own == out || own == DType::Bool => result,
+        own => (graph.convert(result.0, own.part()), graph.convert(result.1, own.part())),
+    };
+    store(&mut graph, result, own, out);
     graph.finish()
 }
 
@@ -426,9 +432,9 @@ fn number(graph: &mut Graph, computed: DType, rounds: bool) -> Pair {
 
 /// Makes the result the program's output in the dtype of the tensor that it goes into.
 pub(crate) fn store(graph: &mut Graph, result: Pair, from: DType, to: DType) {
-    // The result is rounded to its own dtype before it is cast to another one of the output.
+    // A result of another category is rounded to its own dtype before it is cast.
     let mut rounded = |value| {
-        if from == to || from == DType::Bool { value } else { graph.convert(value, from.part()) }
+        if from.category() == to.category() || from == DType::Bool { value } else { graph.convert(value, from.part()) }
     };
     let (real, imaginary) = (rounded(result.0), rounded(result.1));
     if to == DType::Bool && from.is_complex() {
