@@ -82,7 +82,10 @@ fn what_is_of_another_type_is_refused() -> Result<()> {
     assert_eq!(refused(&long), Err("expected torch.cuda.FloatTensor (got torch.cuda.LongTensor)".to_owned()));
     assert!(FloatTensor::new(&[-1]).is_err_and(|error| error.to_string().contains("negative dimension -1")));
     assert!(FloatTensor::from_slice(&[1.0], &[2]).is_err());
-    assert!(DoubleStorage::new(usize::MAX).is_err_and(|error| error.to_string().contains("Storage size calculation overflowed")));
+    assert!(
+        DoubleStorage::new(usize::MAX)
+            .is_err_and(|error| error.to_string().contains("Storage size calculation overflowed"))
+    );
     Ok(())
 }
 
