@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::driver;
 use crate::flags::Flags;
 use crate::shell::{self, Result};
 use crate::wheels;
@@ -15,6 +16,7 @@ const COUNT: u64 = 100_000;
 
 /// Runs the command.
 pub(crate) fn run(flags: &Flags) -> Result<()> {
+    driver::validate(flags.driver())?;
     let (count, seed) = (flags.number("--count", COUNT)?, flags.number("--seed", 1)?);
     let every = flags.number("--device-every", 20)?;
     let python = match flags.value("--python") {
@@ -24,7 +26,8 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     shell::run(&mut shell::cargo(["build", "--release", "--quiet", "--package", "tests", "--bin", "random_ops"]))?;
     let file = shell::target_dir().join(format!("random_ops-{seed}.jsonl"));
     let mut program = Command::new(shell::target_dir().join("release/random_ops"));
-    shell::run(program.arg(&file).args([count, seed, every].map(|number| number.to_string())))?;
+    program.arg(&file).args([count, seed, every].map(|number| number.to_string())).arg(flags.driver());
+    shell::run(&mut program)?;
     let script = shell::root().join("tests/differential/replay.py");
     // The script lists the classes of differences.
     if shell::succeeds(Command::new(python).arg(script).arg(&file))? {

@@ -286,12 +286,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         files: "PYTHON is a Python that has torch 2.11; without it the wheel is fetched into the target folder. The calls are\n\
                 written to `random_ops-SEED.jsonl` there. Classes of differences are printed with the smallest call of each.",
         options: &[
+            DRIVER,
             Opt { name: "--count", value: Some("N"), about: "the number of calls (100000)" },
             Opt { name: "--seed", value: Some("N"), about: "the seed of the calls (1)" },
             Opt {
                 name: "--device-every",
                 value: Some("N"),
-                about: "runs every Nth call on the simulated device too (20; 0: none)",
+                about: "runs every Nth call on the device too (20; 0: none)",
             },
             Opt { name: "--python", value: Some("PYTHON"), about: "a Python that has torch, instead of a fetched one" },
         ],

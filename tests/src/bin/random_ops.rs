@@ -1,5 +1,5 @@
 //! Writes random tensor operations with the answers of the host and of the simulated device, a line of JSON for each:
-//! `random_ops FILE COUNT SEED DEVICE_EVERY`. `tests/differential/replay.py` compares them with PyTorch.
+//! `random_ops FILE COUNT SEED DEVICE_EVERY DRIVER`. `tests/differential/replay.py` compares them with PyTorch.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Random calls of tensor operations, with the answers of the host and of the simulated device.
+//! Random calls of tensor operations, with the answers of the host and of a device.
 //!
 //! Invariant: the calls follow from the seed alone. Each line of the file is one call in the format of recorded
 //! operations, with `form` (empty, `inplace` or `out`) and an answer for each device under its name.
@@ -43,14 +43,15 @@ const SHAPED: &str = "cat stack flip roll repeat expand view reshape tril triu t
     transpose permute split chunk";
 const MADE: &str = "mm bmm mv dot matmul addmm full arange linspace eye";
 
-/// Writes the calls: the arguments are a file, their number, the seed, and of how many calls one runs on a device.
+/// Writes the calls: the arguments are a file, their number, the seed, the distance between
+/// calls that run on a device too, and that device's driver.
 pub(crate) fn main(arguments: &[String]) -> Result<(), String> {
-    let [path, count, seed, every] = arguments else {
-        return Err("random_ops FILE COUNT SEED DEVICE_EVERY".to_owned());
+    let [path, count, seed, every, driver] = arguments else {
+        return Err("random_ops FILE COUNT SEED DEVICE_EVERY DRIVER".to_owned());
     };
     let number = |text: &String| text.parse::<u64>().map_err(|_| format!("`{text}` is not a whole number"));
     let (count, seed, every) = (number(count)?, number(seed)?, number(every)?);
-    let _bound = if every > 0 { super::bind("sim")? } else { None };
+    let _bound = if every > 0 { super::bind(driver)? } else { None };
     let file = std::fs::File::create(path).map_err(|error| format!("cannot create {path}: {error}"))?;
     let mut file = std::io::BufWriter::new(file);
     for at in 0..count {
