@@ -16,6 +16,8 @@ pub mod every;
 #[forbid(unsafe_code)]
 pub mod fills;
 pub mod kernels;
+#[forbid(unsafe_code)]
+pub mod large;
 pub mod ops;
 #[forbid(unsafe_code)]
 pub mod program;

@@ -20,6 +20,7 @@ const PROGRAMS: &[&str] = &[
     "conformance",
     "cuda_kernels",
     "determinism",
+    "large_tensors",
     "linalg_and_fft",
     "many_devices",
     "distributed",

@@ -78,6 +78,8 @@ step kernels "$bin/cuda_kernels" --folder "$here/kernels" --driver "$driver"
 step attention "$bin/attention" --driver "$driver"
 if [ "$driver" = real ]; then runs=100; else runs=5; fi
 step determinism "$bin/determinism" --driver "$driver" --runs "$runs"
+if [ "$driver" = sim ]; then elements=6000; else elements=2147483652; fi
+step large-tensors "$bin/large_tensors" --driver "$driver" --elements "$elements"
 step demo "$bin/demo" --driver "$driver" --trace "$here/data/demo.trace.gz"
 step failures "$bin/03_failures"
 step ipc "$bin/ipc"

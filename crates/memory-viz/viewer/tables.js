@@ -107,7 +107,7 @@ function shortageCards(shortages, names, go) {
     element('p', { class: 'faint' }, names.summary(one.stack, 6))));
 }
 
-function comparison(compare, now, title, search) {
+function comparison(compare, now, title, search, all) {
   if (!compare) return [element('p', { class: 'faint' }, 'One snapshot is shown. Give a second one to `memory_viz::page` to compare them.')];
   const change = (before, after) => {
     const bytes = after - before;
@@ -124,7 +124,7 @@ function comparison(compare, now, title, search) {
       element('tbody', {}, ...rows.map(row => element('tr', {},
         element('td', {}, change(row.before[0], row.after[0])), element('td', {}, humanBytes(row.before[0])), element('td', {}, humanBytes(row.after[0])),
         element('td', {}, `${humanCount(row.before[1])} -> ${humanCount(row.after[1])}`),
-        element('td', { class: 'frames' }, row.frames.slice(0, 4).join('  <  ') || '(no stack recorded)'))))),
+        element('td', { class: 'frames' }, (all ? row.frames : row.own.map(at => row.frames[at])).slice(0, 4).join('  <  ') || '(no stack recorded)'))))),
   ];
 }
 

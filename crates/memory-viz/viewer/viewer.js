@@ -78,7 +78,7 @@ function show(tab) {
   if (tab === 2) sortSegments();
   if (tab === 3) showHolders();
   if (tab === 4) $('table').replaceChildren(...shortageCards(meta.shortages, names, goTo));
-  if (tab === 5) $('table').replaceChildren(...comparison(meta.compare, meta.now, meta.title, state.search));
+  if (tab === 5) $('table').replaceChildren(...comparison(meta.compare, meta.now, meta.title, state.search, names.all));
   change();
 }
 

@@ -3,7 +3,8 @@
 //! A line is `a ID BYTES STREAM` for an allocation or `f ID` for a free; empty lines and lines that begin with `#` are
 //! passed over. An identifier is used again only after its free.
 //!
-//! **Invariant:** a file takes no more memory than [`STEPS_MAX`] steps, however it was made: lines have a greatest length.
+//! **Invariant:** a file takes no more memory than [`STEPS_MAX`] steps, however it was made: lines have a greatest length, and
+//! a compressed file becomes at most [`GROWTH_MAX`] times as long.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -42,6 +43,12 @@ const STEPS_MAX: usize = 1 << 26;
 /// Most bytes of a line.
 const LINE_MAX: u64 = 1 << 10;
 
+/// How many times as long a compressed file becomes at most. Recorded traces become five times as long.
+const GROWTH_MAX: u64 = 64;
+
+/// Bytes that any compressed file may become.
+const SHORT: u64 = 1 << 20;
+
 /// Why a trace could not be read.
 ///
 /// ```
@@ -60,6 +67,14 @@ pub enum TraceError {
     /// A line is no step; its number, counted from 1, and its text.
     #[error("line {0} of the trace is no step: {text}", text = printable(.1))]
     Line(usize, String),
+    /// A compressed file becomes too long.
+    #[error("the trace has {file} bytes and becomes more than {limit} when it is decompressed")]
+    Grows {
+        /// Bytes of the file.
+        file: u64,
+        /// Bytes that a file of this size may become.
+        limit: u64,
+    },
     /// There are more steps than can be replayed.
     #[error("the trace has more than {STEPS_MAX} steps")]
     TooLong,
@@ -78,11 +93,18 @@ fn printable(text: &str) -> String {
 /// ```
 ///
 /// # Errors
-/// The file cannot be read, or a line of it is no step.
+/// The file cannot be read, a line of it is no step, or a compressed file becomes more than 64 times as long.
 pub fn read(path: &Path) -> Result<Vec<Step>, TraceError> {
     let file = regular_files::open(path).map_err(io::Error::from)?;
-    let compressed = path.extension().is_some_and(|extension| extension == "gz");
-    if compressed { parse(MultiGzDecoder::new(file)) } else { parse(file) }
+    if path.extension().is_none_or(|extension| extension != "gz") {
+        return parse(file);
+    }
+    let length = file.metadata()?.len();
+    let limit = length.saturating_mul(GROWTH_MAX).saturating_add(SHORT);
+    // A byte more than allowed tells that there are too many.
+    let mut text = MultiGzDecoder::new(file).take(limit + 1);
+    let steps = parse(&mut text);
+    if text.limit() == 0 { Err(TraceError::Grows { file: length, limit }) } else { steps }
 }
 
 /// Reads a trace from uncompressed text.
@@ -130,6 +152,8 @@ fn step(line: &str) -> Option<Step> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -156,6 +180,43 @@ mod tests {
         assert!(matches!(&fifo, Err(TraceError::Read(error)) if error.to_string().contains("a FIFO")), "{fifo:?}");
         let zero = read("/dev/zero".as_ref());
         assert!(matches!(&zero, Err(TraceError::Read(error)) if error.to_string().contains("device")), "{zero:?}");
+    }
+
+    #[test]
+    fn a_small_file_cannot_become_a_large_one() {
+        let path = std::env::temp_dir().join(format!("trace-replay-bomb-{}.gz", std::process::id()));
+        for line in ["f 1\n", "#\n"] {
+            let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            packed.write_all(line.repeat(2 << 20).as_bytes()).unwrap();
+            std::fs::write(&path, packed.finish().unwrap()).unwrap();
+            let refused = read(&path);
+            std::fs::remove_file(&path).unwrap();
+            assert!(matches!(&refused, Err(TraceError::Grows { file, .. }) if *file < 1 << 20), "{line}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn damaged_files_are_refused_or_read() {
+        let text = "# a trace\n".to_owned() + &"a 1 512 0\nf 1\na 2 70000 3\nf 2\n".repeat(20);
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(text.as_bytes()).unwrap();
+        let packed = packed.finish().unwrap();
+        assert_eq!(parse(MultiGzDecoder::new(packed.as_slice())).unwrap().len(), 80);
+        for at in 0..packed.len() {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut damaged = packed.clone();
+                damaged[at] = value;
+                let _ = parse(MultiGzDecoder::new(damaged.as_slice()));
+            }
+            assert!(parse(MultiGzDecoder::new(&packed[..at])).is_err() || at == 0);
+        }
+        for at in 0..text.len() {
+            for value in [0, b'\n', b'-', b'9', 0xff] {
+                let mut damaged = text.clone().into_bytes();
+                damaged[at] = value;
+                let _ = parse(damaged.as_slice());
+            }
+        }
     }
 
     #[test]

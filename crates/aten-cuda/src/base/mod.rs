@@ -12,6 +12,7 @@ pub(crate) mod linalg_error;
 pub(crate) mod nccl_error;
 pub(crate) mod promotion;
 pub(crate) mod random_error;
+pub(crate) mod recent;
 pub(crate) mod scalar;
 pub(crate) mod shape;
 pub(crate) mod tune_error;

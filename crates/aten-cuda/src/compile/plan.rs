@@ -3,8 +3,8 @@
 //! **Invariants:** a plan holds no memory but what the traced function had kept. It runs its steps in their order, each on
 //! the stream that it was traced on, where steps of the stream of the call follow the call.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
 
 use c10_core::{DeviceBuffer, Runtime, Stream};
 use kernel_ir::Program;
@@ -22,7 +22,7 @@ use super::repeats;
 use crate::base::error::{Result, TensorError};
 use crate::launch::record::{Beyond, CallFn, Recorded};
 use crate::launch::rows::{self, RowWork};
-use crate::launch::{self, Keeps, Prepared, ProgramKey, Work};
+use crate::launch::{self, Keeps, Numbered, Prepared, ProgramKey, Work};
 use crate::storage::Storage;
 use crate::tensor::Tensor;
 
@@ -390,15 +390,13 @@ fn fused(lowered: Lowered, (names, unfused): (Vec<&'static str>, i64), stream: O
     Step { work, outputs, inputs, stream, names, unfused, prepared: OnceLock::new() }
 }
 
-type Known<T> = OnceLock<Mutex<HashMap<Arc<T>, u64>>>;
+type Known<T> = OnceLock<Numbered<T>>;
 static ELEMENTS: Known<Program> = OnceLock::new();
 static PARTS: Known<Vec<Arc<Program>>> = OnceLock::new();
 static ROWS: Known<Reduction> = OnceLock::new();
 
 /// The key of a program: equal programs have one, and one copy.
 fn keyed<T: Eq + std::hash::Hash>(known: &Known<T>, name: &'static str, program: Arc<T>) -> (ProgramKey, Arc<T>) {
-    let mut known = known.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    let next = known.len() as u64;
-    let number = *known.entry(Arc::clone(&program)).or_insert(next);
+    let (number, program) = known.get_or_init(Numbered::default).number(program);
     (ProgramKey::fused(name, number), program)
 }

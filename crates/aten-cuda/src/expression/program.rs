@@ -8,7 +8,6 @@
 //! What is computed of numbers alone is computed as 64 bits (`f64`, `i64`, `c128`) and stays a number.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use kernel_ir::{Binary, Graph, Program, Type, Value};
@@ -20,7 +19,7 @@ use crate::base::error::{Error, Result};
 use crate::base::expression_error::ExpressionError;
 use crate::base::promotion::Participants;
 use crate::base::scalar::Scalar;
-use crate::launch::ProgramKey;
+use crate::launch::{Numbered, ProgramKey};
 use crate::ops::{Operation, Pair, Participating, scalar_bits, store, table};
 use c10_core::locks::RwLock;
 
@@ -84,21 +83,11 @@ impl Compiled {
     }
 }
 
-/// The key of a program, and the program itself, shared by all functions that have it under one name. A runtime keeps the
-/// kernels of a key as it keeps those of operations.
+/// The key of a program, and the program itself, shared by all functions that have it.
 fn registered(name: &str, program: Program) -> (ProgramKey, Arc<Program>) {
-    type Programs = HashMap<(&'static str, Arc<Program>), u64>;
-    static PROGRAMS: OnceLock<RwLock<Programs>> = OnceLock::new();
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let (name, program) = (kernel_name(name), Arc::new(program));
-    let mut programs = PROGRAMS.get_or_init(RwLock::default).write().unwrap_or_else(PoisonError::into_inner);
-    let entry = (name, program);
-    if let Some(((_, known), &variant)) = programs.get_key_value(&entry) {
-        return (ProgramKey::new(name, variant), Arc::clone(known));
-    }
-    let (variant, program) = (NEXT.fetch_add(1, Ordering::Relaxed), Arc::clone(&entry.1));
-    programs.insert(entry, variant);
-    (ProgramKey::new(name, variant), program)
+    static PROGRAMS: OnceLock<Numbered<Program>> = OnceLock::new();
+    let (number, program) = PROGRAMS.get_or_init(Numbered::default).number(Arc::new(program));
+    (ProgramKey::function(kernel_name(name), number), program)
 }
 
 /// The most names of kernels that are kept; further functions share one.

@@ -1,6 +1,7 @@
 //! Functions that NVRTC compiles: the kernel for what a function is called with, and its launches.
 //!
-//! **Invariant:** a runtime keeps a kernel for each combination of function, dtypes, layout and device, as torch does.
+//! **Invariant:** a runtime keeps a kernel for each combination of function, dtypes, layout and device, as torch does; of
+//! more than [`MOST_OF_FUNCTIONS`] the least recently used goes.
 //!
 //! # Safety
 //! The kernel is the one of this text around a function, whose author has promised what it does. It is launched with
@@ -21,14 +22,16 @@ use super::types::{self, Extra};
 use crate::base::dtype::DType;
 use crate::base::error::{Error, Result, invalid};
 use crate::base::jit_error::JitError;
+use crate::base::recent::RecentMap;
 use crate::base::scalar::Scalar;
 use crate::base::shape::Dims;
 use crate::iterate::Iteration;
+use crate::launch::MOST_OF_FUNCTIONS;
 use crate::raw::{self, Source};
 use crate::tensor::Tensor;
 
 /// What a kernel is kept by.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     fingerprint: u128,
     variant: Variant,
@@ -36,10 +39,15 @@ struct Key {
 }
 
 /// The kernels that a runtime has compiled, and the compute capabilities of its devices.
-#[derive(Default)]
 struct Kernels {
-    kernels: RwLock<HashMap<Key, DetachedKernel>>,
+    kernels: RwLock<RecentMap<Key, DetachedKernel>>,
     capabilities: RwLock<HashMap<DeviceIndex, (i32, i32)>>,
+}
+
+impl Default for Kernels {
+    fn default() -> Self {
+        Self { kernels: RwLock::new(RecentMap::new(MOST_OF_FUNCTIONS)), capabilities: RwLock::default() }
+    }
 }
 
 /// A call that was checked.
@@ -146,7 +154,9 @@ impl Kernels {
             return Ok(known.attach(runtime)?);
         }
         let made = compiled(runtime, device, function, variant)?;
-        self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, made.detach());
+        // The guard goes first: dropping a kernel takes another lock.
+        let gone = self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, made.detach());
+        drop(gone);
         Ok(made)
     }
 }

@@ -16,9 +16,10 @@ use kernel_ir::pointwise::{self, Access, Meta, Parts, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
+use super::kept::{Kept, Owned};
 use super::module::Written;
 use super::prepared::{Keeps, Prepared};
-use super::{Part, ProgramKey, Work, arch, module};
+use super::{Origin, Part, ProgramKey, Work, arch, module};
 use crate::base::error::{Error, Result, TensorError};
 use crate::iterate::Iteration;
 use crate::storage::Storage;
@@ -30,6 +31,12 @@ struct VariantKey {
     program: ProgramKey,
     plan: Plan,
     device: DeviceIndex,
+}
+
+impl Owned for VariantKey {
+    fn origin(&self) -> Origin {
+        self.program.origin
+    }
 }
 
 /// What is made of a program.
@@ -57,7 +64,7 @@ pub(super) enum Step {
 /// The kernels that a runtime has compiled.
 #[derive(Default)]
 struct Variants {
-    kernels: RwLock<HashMap<VariantKey, DetachedKernel>>,
+    kernels: Kept<VariantKey, DetachedKernel>,
     /// Compute capability of each device, as 10 * major + minor.
     targets: RwLock<HashMap<DeviceIndex, u32>>,
 }
@@ -391,8 +398,8 @@ impl Variants {
         key: VariantKey,
         write: impl FnOnce() -> std::result::Result<Written, GraphError>,
     ) -> Result<Kernel> {
-        if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(known.attach(runtime)?);
+        if let Some(known) = self.kernels.read(&key, |known| known.attach(runtime)) {
+            return Ok(known?);
         }
         let name = key.program.operation;
         let (written, device) = (write()?, key.device);
@@ -401,7 +408,7 @@ impl Variants {
             false => module::load(runtime, device, name, &written.text)?,
         };
         let kernel = module.kernel(name)?;
-        self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, kernel.detach());
+        self.kernels.keep(key, kernel.detach());
         Ok(kernel)
     }
 }

@@ -1,13 +1,15 @@
 //! Running programs: on the host by loops, on a device by kernels.
 //!
 //! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `pinned` (over pinned memory), `arch` (what
-//! code is written for), `device` (variants and launches), `prepared` (launches that are repeated), `record` (what is written down instead of being run), `streams`
-//! (memory that other streams use), `rows` (reductions, row operations and scans), `library`
-//! (kernels written in CUDA C++), `module` (from a text to code on a device).
+//! code is written for), `device` (variants and launches), `prepared` (launches that are repeated), `record` (what is
+//! written down instead of being run), `kept` (programs and kernels by key), `streams` (memory that other streams use),
+//! `rows` (reductions, row operations and scans), `library` (kernels written in CUDA C++), `module` (from a text to code on a
+//! device).
 
 mod arch;
 mod device;
 mod host;
+mod kept;
 pub(crate) mod library;
 mod module;
 mod pinned;
@@ -19,14 +21,14 @@ mod writes;
 
 pub use arch::ARCHITECTURES;
 pub(crate) use device::{WholeKernel, run_programs, whole_kernel, whole_kernel_of};
+pub(crate) use kept::{MOST_OF_FUNCTIONS, Numbered};
 pub use library::kernel_texts_of_one_architecture;
 pub use library::product as own_products;
 pub(crate) use library::product::bytes as byte_products;
 pub use module::{KernelText, kernel_texts, kernel_texts_for};
 pub(crate) use prepared::{Keeps, Prepared};
 
-use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use kernel_ir::{GraphError, Program, Type};
 use smallvec::SmallVec;
@@ -34,7 +36,7 @@ use smallvec::SmallVec;
 use crate::base::error::{Result, TensorError};
 use crate::iterate::Iteration;
 use crate::tensor::{Context, Tensor, is_host};
-use c10_core::locks::RwLock;
+use kept::Kept;
 
 /// Names a program: the operation and what else its program depends on, such as dtypes.
 ///
@@ -48,13 +50,24 @@ pub(crate) struct ProgramKey {
     /// A bit for each operand, outputs first, that lies in memory with the opposite sign. Programs that were fused have more
     /// operands than there are bits, all of which lie as they are.
     turned: u64,
-    is_fused: bool,
+    origin: Origin,
+}
+
+/// Whose program one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Origin {
+    /// An operation of the crate.
+    Operation,
+    /// A function that was made at run time.
+    Function,
+    /// A compiled function, which is fused of several operations.
+    Fused,
 }
 
 impl ProgramKey {
     /// The key of a program for operands that lie in memory as they are.
     pub(crate) fn new(operation: &'static str, variant: u64) -> Self {
-        Self { operation, variant, turned: 0, is_fused: false }
+        Self { operation, variant, turned: 0, origin: Origin::Operation }
     }
 
     /// That of the same program for operands with signs; `None` where the key is of them already.
@@ -64,14 +77,19 @@ impl ProgramKey {
         (turned != self.turned).then_some(Self { turned, ..self })
     }
 
+    /// The key of a program of a function that was made at run time. Each program of a name has another number.
+    pub(crate) fn function(name: &'static str, number: u64) -> Self {
+        Self { origin: Origin::Function, ..Self::new(name, number) }
+    }
+
     /// That of a program that was fused of several, of which each has a number of its own.
     pub(crate) fn fused(operation: &'static str, number: u64) -> Self {
-        Self { is_fused: true, ..Self::new(operation, number) }
+        Self { origin: Origin::Fused, ..Self::new(operation, number) }
     }
 
     /// Whether the program was fused of several.
     fn is_fused(self) -> bool {
-        self.is_fused
+        self.origin == Origin::Fused
     }
 
     /// Whether an operand lies in memory with the opposite sign.
@@ -113,14 +131,12 @@ pub(crate) fn program(
     key: ProgramKey,
     build: impl FnOnce() -> std::result::Result<Program, GraphError>,
 ) -> Result<Arc<Program>> {
-    static PROGRAMS: OnceLock<RwLock<HashMap<ProgramKey, Arc<Program>>>> = OnceLock::new();
-    let programs = PROGRAMS.get_or_init(RwLock::default);
-    if let Some(known) = programs.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-        return Ok(Arc::clone(known));
+    static PROGRAMS: OnceLock<Kept<ProgramKey, Arc<Program>>> = OnceLock::new();
+    let programs = PROGRAMS.get_or_init(Kept::default);
+    if let Some(known) = programs.read(&key, Arc::clone) {
+        return Ok(known);
     }
-    let built = Arc::new(build()?);
-    let mut programs = programs.write().unwrap_or_else(PoisonError::into_inner);
-    Ok(Arc::clone(programs.entry(key).or_insert(built)))
+    Ok(programs.keep(key, Arc::new(build()?)))
 }
 
 /// Computes every element of the outputs. All tensors are on one device and broadcast to `sizes`.

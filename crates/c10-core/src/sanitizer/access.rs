@@ -152,14 +152,12 @@ impl Race {
     }
 }
 
-/// A stack as torch writes one: a line for each function, the innermost last, without those that report and record.
+/// A stack as torch writes one: a line for each function, the innermost last. Functions of the runtime and of the standard
+/// library are left out unless `TORCH_SHOW_CPP_STACKTRACES` is 1, or there are no others.
 fn trace_of(stack: &Stack) -> String {
     let frames = stack.frames();
-    // What told the sanitizer, between it and whoever queued the work.
-    let parts =
-        ["c10_core::sanitizer", "core::ops::function", "core::panic", "std::panic", "__rust_try", "alloc::sync"];
-    let is_ours = |frame: &TraceFrame| parts.iter().any(|part| frame.name.contains(part));
-    let first = frames.iter().take_while(|frame| is_ours(frame)).count();
-    let line = |frame: &TraceFrame| format!("  File \"{}\", line {}, in {}\n", frame.filename, frame.line, frame.name);
-    frames[first..].iter().rev().map(line).collect()
+    let shows_all = std::env::var_os("TORCH_SHOW_CPP_STACKTRACES").is_some_and(|value| value == "1")
+        || !frames.iter().any(TraceFrame::is_program);
+    let shown = frames.iter().rev().filter(|frame| shows_all || frame.is_program());
+    shown.map(|frame| format!("  File \"{}\", line {}, in {}\n", frame.filename, frame.line, frame.name)).collect()
 }

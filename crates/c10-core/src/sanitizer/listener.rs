@@ -49,7 +49,8 @@ pub struct SanitizerOptions {
     pub mode: SanitizerMode,
     /// What becomes of a race.
     pub action: SanitizerAction,
-    /// Whether reports say where work was queued and memory was handed out.
+    /// Whether reports say where work was queued and memory was handed out. They leave out functions of the runtime and of
+    /// the standard library unless `TORCH_SHOW_CPP_STACKTRACES` is 1.
     pub stacks: bool,
     /// Whether threads of the host are told apart: what one has waited for counts for the work of another only where
     /// [`crate::Sanitizer::hand_over`] says that they met. Otherwise it always counts. By torch's rules threads are never told apart.

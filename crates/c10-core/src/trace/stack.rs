@@ -42,6 +42,37 @@ pub struct TraceFrame {
     pub line: u32,
 }
 
+/// Crates of the runtime, and those of the standard library.
+const INTERNAL: [&str; 14] = [
+    "c10_core",
+    "aten_cuda",
+    "cuda_api",
+    "cuda_dist",
+    "cuda_storage",
+    "cuda_sys",
+    "cuda_sim",
+    "kernel_ir",
+    "testkit",
+    "std",
+    "core",
+    "alloc",
+    "test",
+    "backtrace",
+];
+
+/// Beginnings of functions of libc, of the unwinder and of the start of a process.
+const STARTS: [&str; 8] = ["_start", "__libc_", "start_thread", "clone", "__clone", "__rust_", "_Unwind_", "rust_"];
+
+impl TraceFrame {
+    /// Whether the function is the program's own: none of the runtime, of the standard library or of libc.
+    pub(crate) fn is_program(&self) -> bool {
+        let plain = self.name.trim_start_matches(['<', '&', '*', '(', '[']);
+        let plain = plain.strip_prefix("dyn ").or_else(|| plain.strip_prefix("mut ")).unwrap_or(plain);
+        let is_of_crate = plain.split_once("::").is_some_and(|(first, _)| INTERNAL.contains(&first));
+        !is_of_crate && !STARTS.iter().any(|start| plain.starts_with(start)) && !self.filename.contains("/rustc/")
+    }
+}
+
 /// A call stack, innermost function first.
 #[derive(Debug)]
 pub(crate) struct Stack {

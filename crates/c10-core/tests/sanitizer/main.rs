@@ -713,6 +713,11 @@ fn a_race_is_raised_with_a_report_that_says_where() {
         "{text}"
     );
     assert!(text.ends_with("Trace for tensor allocation not found."), "the buffer was there before");
+    let of_libraries =
+        ["in c10_core::", "in <c10_core::", "in std::", "in core::", "in test::", "in __libc", "in clone"];
+    for part in of_libraries {
+        assert!(!text.contains(part), "{part} is left out:\n{text}");
+    }
     assert!(sanitizer.disable() && !sanitizer.disable());
     buffer.fill(.., 3, &other).unwrap();
     assert_eq!(sanitizer.count(), 1);

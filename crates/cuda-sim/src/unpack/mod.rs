@@ -11,8 +11,13 @@ use std::io::Read as _;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
+/// The most bytes that a byte of an LZ4 block becomes.
+const LZ4_GROWTH: usize = 255;
+
 /// Unpacks a block of LZ4 into at most `limit` bytes.
 pub(crate) fn lz4(packed: &[u8], limit: usize) -> Result<Vec<u8>, Broken> {
+    // The memory is allocated first, so that an announced size is not believed that the block cannot have.
+    let limit = limit.min(packed.len().saturating_mul(LZ4_GROWTH));
     lz4_flex::block::decompress(packed, limit).map_err(|_| Broken)
 }
 

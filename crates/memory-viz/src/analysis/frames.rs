@@ -76,6 +76,11 @@ pub fn program_frames(names: &Names, stack: StackId) -> Vec<FrameId> {
 
 /// As [`program_frames`], of frames as [`Names::frame_text`] writes them.
 pub(super) fn program_texts(frames: &[String]) -> Vec<String> {
+    program_places(frames).into_iter().map(|at| frames[at].clone()).collect()
+}
+
+/// Places of the program's own frames among texts as [`Names::frame_text`] writes them; all where none is its own.
+pub(crate) fn program_places(frames: &[String]) -> Vec<usize> {
     let name = |text: &str| {
         let mut parts = text.splitn(3, ':');
         match (parts.next(), parts.next(), parts.next()) {
@@ -83,8 +88,8 @@ pub(super) fn program_texts(frames: &[String]) -> Vec<String> {
             _ => text.to_owned(),
         }
     };
-    let own: Vec<String> = frames.iter().filter(|text| !is_internal(&name(text))).cloned().collect();
-    if own.is_empty() { frames.to_vec() } else { own }
+    let own: Vec<usize> = (0..frames.len()).filter(|&at| !is_internal(&name(&frames[at]))).collect();
+    if own.is_empty() { (0..frames.len()).collect() } else { own }
 }
 
 /// Whether stacks have functions and no lines, as those of programs that were built without line tables.

@@ -13,6 +13,7 @@ mod timeline;
 
 pub use compare::{Change, SegmentChanges, changes, segment_changes};
 pub use fragmentation::{Fragmentation, Group, by_group, fragmentation};
+pub(crate) use frames::program_places;
 pub use frames::{is_program, lack_lines, program_frames};
 pub use holders::{Holder, holders};
 pub use report::{

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::pack::pack;
-use crate::analysis::{Fragmentation, changes, fragmentation, segment_changes, shortages, unknown};
+use crate::analysis::{Fragmentation, changes, fragmentation, program_places, segment_changes, shortages, unknown};
 use crate::json::quote;
 use crate::model::{Segment, Setting, Snapshot};
 
@@ -151,11 +151,13 @@ fn compared(page: &Page<'_>) -> String {
     let mut text = format!("{{\"title\":{},\"before\":{},\"rows\":[", quote(title), sums(&fragmentation(before)));
     for (index, change) in rows.iter().take(CHANGES_MAX).enumerate() {
         let frames: Vec<String> = change.frames.iter().map(|frame| quote(frame)).collect();
+        let own: Vec<String> = program_places(&change.frames).iter().map(usize::to_string).collect();
         let comma = if index == 0 { "" } else { "," };
         let _ = write!(
             text,
-            "{comma}{{\"frames\":[{}],\"before\":[{},{}],\"after\":[{},{}]}}",
+            "{comma}{{\"frames\":[{}],\"own\":[{}],\"before\":[{},{}],\"after\":[{},{}]}}",
             frames.join(","),
+            own.join(","),
             change.before.0,
             change.before.1,
             change.after.0,

@@ -186,7 +186,9 @@ fn stacks_begin_at_the_programs_frame_until_all_are_asked_for() {
     });
     let stack = snapshot.names.stack(&frames);
     snapshot.device_traces[0].iter_mut().for_each(|entry| entry.stack = stack);
-    let Some(mut browser) = opened("frames", &snapshot, None) else { return };
+    snapshot.segments.iter_mut().flat_map(|segment| &mut segment.blocks).for_each(|block| block.stack = stack);
+    let before = common::training(500, 10);
+    let Some(mut browser) = opened("frames", &snapshot, Some(&before)) else { return };
     browser.key("4");
     browser.rest();
     let table = browser.text("#table");
@@ -195,6 +197,13 @@ fn stacks_begin_at_the_programs_frame_until_all_are_asked_for() {
     browser.rest();
     let table = browser.text("#table");
     assert!(table.contains("c10_core::api::allocate") && table.contains("std::rt::lang_start"), "{table}");
+    browser.key("6");
+    browser.rest();
+    assert!(browser.text("#table").contains("c10_core::api::allocate"));
+    browser.key("f");
+    browser.rest();
+    let table = browser.text("#table");
+    assert!(table.contains("app::load") && !table.contains("c10_core"), "{table}");
     assert_eq!(browser.faults(), Vec::<String>::new());
 }
 

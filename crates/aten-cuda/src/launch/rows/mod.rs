@@ -6,19 +6,18 @@ mod device;
 mod host;
 mod plan;
 
-use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use kernel_ir::GraphError;
 use kernel_ir::reduce::{Last, Reduction};
 use smallvec::SmallVec;
 
+use super::kept::Kept;
 use super::{Keeps, Part, Prepared, ProgramKey, parts, pinned, record};
 use crate::base::error::Result;
 use crate::base::shape::Dims;
-use crate::iterate::{Iteration, Placed};
+use crate::iterate::{Iteration, OperandLayout, Placed};
 use crate::tensor::{Context, Tensor, is_host};
-use c10_core::locks::RwLock;
 
 /// A reduction with the tensors that it works on.
 #[derive(Debug)]
@@ -49,14 +48,12 @@ pub(crate) fn reduction(
     key: ProgramKey,
     build: impl FnOnce() -> std::result::Result<Reduction, GraphError>,
 ) -> Result<Arc<Reduction>> {
-    static REDUCTIONS: OnceLock<RwLock<HashMap<ProgramKey, Arc<Reduction>>>> = OnceLock::new();
-    let reductions = REDUCTIONS.get_or_init(RwLock::default);
-    if let Some(known) = reductions.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-        return Ok(Arc::clone(known));
+    static REDUCTIONS: OnceLock<Kept<ProgramKey, Arc<Reduction>>> = OnceLock::new();
+    let reductions = REDUCTIONS.get_or_init(Kept::default);
+    if let Some(known) = reductions.read(&key, Arc::clone) {
+        return Ok(known);
     }
-    let built = Arc::new(build()?);
-    let mut reductions = reductions.write().unwrap_or_else(PoisonError::into_inner);
-    Ok(Arc::clone(reductions.entry(key).or_insert(built)))
+    Ok(reductions.keep(key, Arc::new(build()?)))
 }
 
 /// Computes every row. All tensors are on one device.
@@ -105,12 +102,16 @@ impl Frame {
         let (reduced, kept): (Vec<usize>, Vec<usize>) = (0..sizes.len()).partition(|dim| work.dims.contains(dim));
         // Inputs come first, so that their order in memory decides.
         let operands = || work.inputs.iter().chain(work.outputs);
-        let kept = iteration(operands().map(|tensor| Lines::of(tensor, &kept)), &kept, sizes, false);
+        let kept = iteration(operands().map(|tensor| lines(tensor, &kept)), &kept, sizes, false);
         let of_rows = operands().map(|tensor| {
-            let part = Lines::of(tensor, &reduced);
+            let part = lines(tensor, &reduced);
             let sizes: Dims = reduced.iter().map(|&dim| sizes[dim]).collect();
+            if part.sizes() == sizes.as_slice() {
+                return part;
+            }
             // One result for a row stands at each of its elements.
-            if part.sizes == sizes { part } else { part.repeated(sizes) }
+            let strides = Dims::from_elem(0, sizes.len());
+            OperandLayout::of(tensor, sizes, strides)
         });
         // Places are counted, and scans go, in logical order.
         let in_order = work.reduction.is_indexed() || *work.reduction.last() == Last::Running;
@@ -127,44 +128,21 @@ impl Frame {
     }
 }
 
-fn iteration(operands: impl Iterator<Item = Lines>, dims: &[usize], sizes: &[i64], in_order: bool) -> Iteration {
-    let operands: SmallVec<[Lines; 4]> = operands.collect();
-    let references: SmallVec<[&Lines; 4]> = operands.iter().collect();
+fn iteration(
+    operands: impl Iterator<Item = OperandLayout>,
+    dims: &[usize],
+    sizes: &[i64],
+    in_order: bool,
+) -> Iteration {
+    let operands: SmallVec<[OperandLayout; 4]> = operands.collect();
+    let references: SmallVec<[&OperandLayout; 4]> = operands.iter().collect();
     let sizes: Dims = dims.iter().map(|&dim| sizes[dim]).collect();
     Iteration::new(&sizes, &references, in_order)
 }
 
 /// The layout of some dimensions of a tensor. It is no view: a tensor without elements may have elements in some of its
 /// dimensions.
-struct Lines {
-    sizes: Dims,
-    strides: Dims,
-    width: i64,
-}
-
-impl Lines {
-    fn of(tensor: &Tensor, dims: &[usize]) -> Self {
-        let pick = |of: &[i64]| -> Dims { dims.iter().map(|&dim| of[dim]).collect() };
-        Self { sizes: pick(tensor.sizes()), strides: pick(tensor.strides()), width: Placed::width(tensor) }
-    }
-
-    /// Returns the layout of the first element at every place of other sizes.
-    fn repeated(&self, sizes: Dims) -> Self {
-        let strides = Dims::from_elem(0, sizes.len());
-        Self { sizes, strides, width: self.width }
-    }
-}
-
-impl Placed for Lines {
-    fn sizes(&self) -> &[i64] {
-        &self.sizes
-    }
-
-    fn strides(&self) -> &[i64] {
-        &self.strides
-    }
-
-    fn width(&self) -> i64 {
-        self.width
-    }
+fn lines(tensor: &Tensor, dims: &[usize]) -> OperandLayout {
+    let pick = |of: &[i64]| -> Dims { dims.iter().map(|&dim| of[dim]).collect() };
+    OperandLayout::of(tensor, pick(tensor.sizes()), pick(tensor.strides()))
 }
