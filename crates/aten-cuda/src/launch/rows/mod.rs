@@ -134,8 +134,8 @@ fn iteration(operands: impl Iterator<Item = Lines>, dims: &[usize], sizes: &[i64
     Iteration::new(&sizes, &references, in_order)
 }
 
-/// The layout of some dimensions of a tensor. It is no view: a tensor without elements may have elements in some of its
-/// dimensions.
+/// Layout of some dimensions of a tensor. It is not a view: the dimensions chosen from an empty tensor may be
+/// non-empty.
 struct Lines {
     sizes: Dims,
     strides: Dims,
@@ -148,7 +148,7 @@ impl Lines {
         Self { sizes: pick(tensor.sizes()), strides: pick(tensor.strides()), width: Placed::width(tensor) }
     }
 
-    /// Returns the layout of the first element at every place of other sizes.
+    /// Returns a layout with these sizes that repeats the first element (all strides are zero).
     fn repeated(&self, sizes: Dims) -> Self {
         let strides = Dims::from_elem(0, sizes.len());
         Self { sizes, strides, width: self.width }
