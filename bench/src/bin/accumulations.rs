@@ -1,13 +1,14 @@
-//! Sums, products and their like in 16 bits, for a comparison with PyTorch's: `accumulations [cpu|cuda]`.
+//! Prints sums, products, scans and other accumulations in 16 bits, to compare with PyTorch's:
+//! `accumulations [cpu|cuda]`.
 //!
-//! Prints a line for each case: its name, the bits of the result as `f64`, and the result. `accumulations.py` prints the
-//! lines of PyTorch, so that `diff` tells where results round elsewhere.
+//! Prints one line for each case: its name, the bits of the result as `f64`, and the result. `accumulations.py` prints
+//! PyTorch's lines in the same format, so that `diff` shows where rounding differs.
 
 use std::process::ExitCode;
 
 use aten_cuda::{DType, Result, Tensor};
 
-/// Elements that are accumulated.
+/// Number of elements in each accumulation.
 const COUNT: i64 = 3000;
 
 fn main() -> ExitCode {
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
     bench::ended(run(&device).map_err(bench::Failure::from).map(|()| true))
 }
 
-/// Numbers of a few bits, near one.
+/// Returns a deterministic tensor of values near one that need few mantissa bits.
 fn pattern(sizes: &[i64], dtype: DType, device: &str) -> Result<Tensor> {
     let count: i64 = sizes.iter().product();
     let numbers: Vec<f64> = (0..count).map(|at| 1.0 + f64::from(u8::try_from(at % 7).unwrap_or(0)) / 8.0).collect();

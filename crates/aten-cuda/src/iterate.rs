@@ -12,15 +12,15 @@ use crate::tensor::Tensor;
 /// An operand's place in memory: bytes from its first element on, for each dimension.
 pub(crate) type ByteStrides = Dims;
 
-/// An operand of an iteration, by its layout.
+/// Layout of an operand of an iteration.
 pub(crate) trait Placed {
-    /// Sizes of its dimensions.
+    /// Returns the sizes of the dimensions.
     fn sizes(&self) -> &[i64];
 
-    /// Strides in elements.
+    /// Returns the strides in elements.
     fn strides(&self) -> &[i64];
 
-    /// Bytes of an element.
+    /// Returns the number of bytes of an element.
     fn width(&self) -> i64;
 }
 
@@ -38,7 +38,7 @@ impl Placed for Tensor {
     }
 }
 
-/// Sizes and strides of an operand, without the operand: as it would lie after a conversion, say.
+/// Sizes and strides of an operand without its data, for example of an operand after a dtype conversion.
 pub(crate) struct OperandLayout {
     sizes: Dims,
     strides: Dims,
@@ -155,7 +155,7 @@ pub(crate) fn result_strides(sizes: &[i64], inputs: &[&impl Placed], beside_numb
     result
 }
 
-/// The strides of an operand in bytes over the sizes that it broadcasts to.
+/// Returns the strides of an operand in bytes, broadcast to `sizes`.
 fn broadcast_strides(sizes: &[i64], tensor: &impl Placed) -> ByteStrides {
     let rank = tensor.sizes().len();
     let new = sizes.len() - rank;

@@ -50,7 +50,7 @@
 #![deny(unsafe_code)]
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few dtypes on their own and the rest alike")]
 
-/// The examples of the README, which are tested with those of the documentation.
+/// README examples, run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[derive(Debug)]

@@ -48,7 +48,7 @@
 //! # Ok::<(), c10_core::Error>(())
 //! ```
 
-/// The examples of the README, which are tested with those of the documentation.
+/// README examples, run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[derive(Debug)]

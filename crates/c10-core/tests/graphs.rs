@@ -133,7 +133,7 @@ fn buffers_and_pinned_memory_that_a_graph_uses_outlive_their_handles() {
     assert!(rig.machine.take_reports().is_empty());
 }
 
-/// Pinned memory that a capture knows only by an address inside it, as a library that is given pointers does.
+/// A capture may know pinned memory only by an address inside it, as a library does that receives pointers.
 #[test]
 fn pinned_memory_named_by_an_address_stays_with_the_pool_of_the_graphs() {
     let rig = rig();

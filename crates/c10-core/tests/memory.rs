@@ -79,7 +79,7 @@ fn an_allocation_larger_than_the_device_is_torchs_out_of_memory() {
     rig.runtime.memory().alloc(100, &stream).unwrap();
 }
 
-/// Torch's advice is given where it fits: memory is free, but in pieces.
+/// Torch's advice is given if it applies: memory is free, but fragmented.
 #[test]
 fn torchs_advice_is_given_where_it_fits() {
     let rig = Rig::new(config().capacity(64 * MIB));

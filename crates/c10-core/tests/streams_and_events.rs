@@ -331,7 +331,7 @@ fn a_stream_outside_the_pools_is_ones_own() {
     assert_eq!(rig.left().streams, 0);
 }
 
-/// A buffer is read after the work of the stream that it was allocated on, whichever stream is current.
+/// Reading a buffer waits for the stream that the buffer was allocated on, whichever stream is current.
 #[test]
 fn copies_of_host_memory_follow_the_stream_of_the_buffer() {
     for seed in 0..32 {

@@ -192,7 +192,7 @@ fn durations_are_what_milliseconds_are() {
     assert_eq!(last.elapsed(&first), Err(Error::Event(c10_core::EventError::Reversed)));
 }
 
-/// A value whose destructor panics with another one of its kind.
+/// Value whose destructor panics with another such value.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -206,7 +206,7 @@ fn a_payload_that_panics_when_it_is_dropped_stays_in_the_function() {
     let rig = rig();
     let (stream, (tell, told)) = (rig.stream(), mpsc::channel());
     stream.launch_host_func(|| std::panic::resume_unwind(Box::new(Bomb))).unwrap();
-    // What a function owns is dropped behind the same guard.
+    // Captured values of the function are dropped behind the same guard.
     let owned = Bomb;
     stream.launch_host_func(move || drop(owned)).unwrap();
     stream.launch_host_func(move || tell.send(1).unwrap()).unwrap();

@@ -15,7 +15,7 @@
 //! drivers answer that with an error.
 #![expect(unsafe_code, reason = "calls the driver's raw functions, wrong arguments included")]
 
-/// The examples of the README, which are tested with those of the documentation.
+/// README examples, run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[derive(Debug)]

@@ -93,8 +93,8 @@ pub fn device(device: impl DeviceArg) -> Result<DeviceGuard> {
     Runtime::with_current(|runtime| runtime.device_guard(device.resolve(runtime)?))
 }
 
-/// Makes the device of a tensor, a storage, a buffer, a stream or a recorded event current until the guard is dropped; does
-/// nothing for values on no CUDA device, such as pinned memory.
+/// Makes the device of a tensor, a storage, a buffer, a stream or a recorded event current until the guard is dropped;
+/// does nothing for values that are not on a CUDA device, such as pinned memory.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
@@ -112,7 +112,7 @@ pub fn device_of(obj: &impl DeviceOf) -> Result<DeviceGuard> {
     device(obj.cuda_device().unwrap_or(-1))
 }
 
-/// Calls `body` while a device is current. For a body with another error type take the guard of [`device()`].
+/// Calls `body` with a device current. If `body` has another error type, use the guard of [`device()`] instead.
 ///
 /// # Errors
 /// As for [`device()`], else what `body` returned.

@@ -32,8 +32,8 @@ pub fn graph<'a>(cuda_graph: &'a mut CUDAGraph, options: GraphOptions<'_>) -> Re
     cuda_graph.capture_guard(&stream, options.pool, options.capture_error_mode)
 }
 
-/// Captures what `body` queues. The capture ends on every way out of `body`; after an error or a panic the graph is
-/// empty. For a body with another error type call [`CUDAGraph::capture`].
+/// Captures the work that `body` queues. The capture ends when `body` returns or unwinds; after an error or a panic the
+/// graph is empty. If `body` has another error type, call [`CUDAGraph::capture`].
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));

@@ -416,7 +416,7 @@ impl std::error::Error for SnapshotError {
     }
 }
 
-/// An error of the runtime converts to itself, and that of a file to an external one.
+/// Converts an error of the runtime to itself, and a file error to an external error.
 impl From<SnapshotError> for aten_cuda::Error {
     fn from(error: SnapshotError) -> Self {
         match error {

@@ -1,11 +1,11 @@
 //! `torch.cuda` for Rust: its names and meanings.
 //!
-//! What is a `with` block there is a guard or a closure here ([`stream()`], [`with_stream`]); optional arguments take
+//! A `with` block of torch is a guard or a closure here ([`stream()`], [`with_stream`]); optional arguments take
 //! `None`; exceptions are the variants of [`Error`], with torch's texts. Programs and the closures return
-//! [`torch::Result`], to whose error those of the runtime, of files, of process groups and of time lines convert by `?`,
-//! with their texts and sources. A device is given as a number, a [`Device`],
-//! a text such as `"cuda:1"`, or `None` for the current one ([`DeviceArg`]); a stream by value, by reference, or as `None`
-//! for the current one ([`StreamArg`]).
+//! [`torch::Result`]; errors of the runtime, of files, of process groups and of timelines convert to its error type by
+//! `?`, with their texts and sources. A device is given as a number, a [`Device`], a text such as `"cuda:1"`, or `None`
+//! for the current one ([`DeviceArg`]); a stream by value, by reference, or as `None` for the current one
+//! ([`StreamArg`]).
 //!
 //! The driver is loaded when it is first needed, so a program starts on every machine; [`is_available`] and
 //! [`device_count`] never fail.
@@ -45,13 +45,13 @@
 
 #![forbid(unsafe_code)]
 
-/// The examples of the README, which are tested with those of the documentation.
+/// README examples, run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[derive(Debug)]
 pub struct Readme;
 
-/// The examples of the pages about compiling and about allocators, which are tested likewise.
+/// Examples of the pages about compiling and about allocators, run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/compile.md")]
 #[doc = include_str!("../../../docs/allocators.md")]

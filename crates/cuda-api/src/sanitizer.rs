@@ -24,13 +24,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Beyond torch, [`Runtime::enable_sanitizer`] takes options: bytes are compared instead of tensors
-//! ([`SanitizerMode::Ranges`]), which also finds memory that is handed out anew too early and pinned memory that the
-//! host uses during a copy; and races can be collected or counted instead of raised.
+//! Beyond torch, [`Runtime::enable_sanitizer`] takes options: byte ranges can be compared instead of tensors
+//! ([`SanitizerMode::Ranges`]), which also finds memory that is reused too early and pinned memory that the host uses
+//! during a copy; and races can be collected or counted instead of raised.
 //!
 //! # What differs from torch
-//! - Captured work is not executed: its accesses belong to each replay of the graph, on the stream that replays it. Torch
-//!   takes them for accesses of the capture, and reports a race where the results of a replay are read.
+//! - Captured work is not executed: its accesses are attributed to each replay of the graph, on the stream that replays
+//!   it. Torch attributes them to the capture, and reports a false race when the results of a replay are read.
 //! - An operation that launches several kernels counts as several pieces of work, named after the kernels.
 //! - What a kernel of the program does without declaring it is not seen.
 //! - Streams that others have made, and that wait for the default stream by themselves, are taken for streams that do not.

@@ -67,8 +67,8 @@ pub fn sleep(cycles: i64) -> Result<()> {
     runtime.streams().current(runtime.current_device()?)?.sleep(cycles)
 }
 
-/// Calls `body` while a stream and its device are current. For a body with another error type take the guard of
-/// [`stream()`].
+/// Calls `body` with a stream and its device current. If `body` has another error type, use the guard of [`stream()`]
+/// instead.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));

@@ -35,8 +35,8 @@ pub fn record(options: &TimelineOptions) -> Result<TimelineRecorder> {
     Runtime::current().record_timeline(options)
 }
 
-/// Writes a time line to a file in Chrome's Trace Event Format; as torch's profiler names it. A file that was there is replaced
-/// when the new one is whole.
+/// Writes a timeline to a file in Chrome's Trace Event Format, with the names of torch's profiler. An existing file is
+/// replaced only when the new one is complete.
 ///
 /// # Errors
 /// The file cannot be written: an external error that holds a [`memory_viz::Error`].

@@ -1,5 +1,5 @@
-//! One error type for bodies of closures: operations of tensors, the runtime, files, process groups and time lines fail
-//! into it by `?`, and nothing of an error is lost on the way.
+//! One error type for bodies of closures: errors of tensor operations, the runtime, files, process groups and timelines
+//! convert to it by `?` without losing information.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use cuda_api::{
     with_stream,
 };
 
-/// A machine with two devices.
+/// Returns a machine with two devices.
 fn rig() -> testkit::SimulatedRuntime {
     testkit::SimulatedRuntime::new(testkit::Config::default().seed(2).devices(2))
 }
@@ -20,7 +20,7 @@ fn ones() -> torch::Result<Tensor> {
     torch::ones(&[4], torch::float32, "cuda")
 }
 
-/// An operation that torch refuses.
+/// Runs an operation that torch refuses.
 fn refused() -> torch::Result<Tensor> {
     torch::add(&ones()?, &torch::ones(&[3], torch::float32, "cuda")?)
 }
@@ -85,7 +85,7 @@ fn a_body_that_fails_ends_what_was_begun_and_its_error_comes_back() -> torch::Re
     assert_eq!(error.to_string(), text, "torch refuses it with and without a capture");
     assert!(current_stream(None)?.is_default() && current_device()? == 0);
     assert!(!cuda_api::is_current_stream_capturing()?);
-    // No capture is left over, on this stream or another: device memory can be asked for and waited for.
+    // No capture is left open on any stream: device memory can be allocated and waited for.
     let sum = with_graph(&mut graph, GraphOptions::default(), || ones()?.add(1))?;
     graph.replay()?;
     synchronize(None)?;
@@ -137,7 +137,7 @@ fn errors_of_other_parts_convert_and_keep_their_text_and_source() {
     assert_eq!(error.to_string(), cuda_dist::Error::Destroyed.to_string());
 }
 
-/// An operation's error that went through another part is the operation's own again.
+/// An operation's error that passed through another crate converts back to the original error.
 #[test]
 fn an_operations_error_is_not_wrapped_twice() {
     let _rig = rig();

@@ -1,10 +1,10 @@
-//! Small whole programs as users write them: a classifier trained by a CUDA graph, copies and work on several streams, and
-//! memory that runs out.
+//! Small whole programs as users write them: a classifier trained by a CUDA graph, copies and work on several streams,
+//! and recovery from out of memory.
 
 use cuda_api::torch::{self, Tensor};
 use cuda_api::{CUDAGraph, Event, EventOptions, GraphOptions, Stream};
 
-/// Images of two classes that a line separates: points around (1, 1) and around (-1, -1).
+/// Returns linearly separable samples of two classes, around (1, 1) and around (-1, -1).
 fn points(count: i64) -> torch::Result<(Tensor, Tensor)> {
     let labels = torch::arange(0, count, 1, torch::int64, "cuda")?.remainder(2)?;
     let centres = labels.to_dtype(torch::float32)?.mul(2)?.sub(1)?.unsqueeze(1)?;
@@ -12,7 +12,7 @@ fn points(count: i64) -> torch::Result<(Tensor, Tensor)> {
     Ok((points, labels))
 }
 
-/// A step of gradient descent of a linear classifier, written by hand; returns the loss.
+/// Runs one step of gradient descent for a linear classifier, written by hand; returns the loss.
 fn step(x: &Tensor, labels: &Tensor, weight: &Tensor) -> torch::Result<Tensor> {
     let logits = torch::matmul(x, weight)?;
     let classes = torch::arange(0, 2, 1, torch::int64, "cuda")?;
@@ -74,7 +74,7 @@ fn copies_and_work_overlap_on_streams() -> torch::Result<()> {
     Ok(())
 }
 
-/// Halves the batch until it fits.
+/// Halves the batch size until the batch fits.
 fn largest_batch(mut batch: i64) -> torch::Result<i64> {
     loop {
         let memory = || torch::empty(&[batch, 1 << 20], torch::float32, "cuda");

@@ -114,7 +114,7 @@ fn views_are_compared_by_their_bytes_if_one_asks() -> Result<(), Box<dyn std::er
     Ok(())
 }
 
-/// A machine tells calls and work of every program, and reports only what is wrong with one.
+/// A machine records the calls and work of every program, and reports only mistakes.
 #[test]
 fn a_machine_reports_what_is_wrong_and_tells_what_happened() -> Result<(), Box<dyn std::error::Error>> {
     let checks = KernelChecks { uninitialized: true, ..KernelChecks::default() };

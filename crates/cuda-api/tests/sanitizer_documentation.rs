@@ -1,7 +1,7 @@
-//! The examples of torch's documentation of streams, events and graphs under the stream sanitizer: none of them races.
+//! Examples from torch's documentation of streams, events and graphs under the stream sanitizer: none of them races.
 //!
-//! Each example runs by torch's rules and by bytes at once, and computes right numbers under several seeds. The last
-//! tests leave an order out of the same programs, which has to be found.
+//! Each example runs under torch's rules and under the byte rules at once, and computes correct values under several
+//! seeds. The last tests remove a synchronisation from the programs, and the sanitizer must report it.
 
 use c10_core::Runtime;
 use cuda_api::sanitizer::{Sanitizer, SanitizerAction, SanitizerOptions};
@@ -40,7 +40,7 @@ fn is_silent(example: impl Fn() -> Result<()>) {
     }
 }
 
-/// Runs a program that lacks an order, and checks that torch's rules report it.
+/// Runs a program that lacks a synchronisation, and checks that torch's rules report it.
 fn is_reported(program: impl FnOnce() -> Result<()>) {
     let _simulated = testkit::simulated_runtime();
     let sanitizers = sanitizers();
@@ -48,7 +48,7 @@ fn is_reported(program: impl FnOnce() -> Result<()>) {
     assert!(sanitizers.iter().all(|sanitizer| sanitizer.count() > 0), "{sanitizers:?}");
 }
 
-/// Captures the doubling of a tensor after a warm-up on a side stream; returns the graph and its result.
+/// Captures the doubling of a tensor after a warm-up on a side stream; returns the graph and its output tensor.
 fn doubling(static_input: &Tensor) -> Result<(CUDAGraph, Tensor)> {
     let side = Stream::new(None, 0)?;
     side.wait_stream(&current()?)?;
@@ -98,7 +98,7 @@ fn a_graph_is_replayed_on_a_side_stream_that_waits() {
     });
 }
 
-/// Whole-network capture: a forward pass, a gradient and a step of the optimizer.
+/// Whole-network capture: a forward pass, a gradient and an optimizer step.
 #[test]
 fn a_training_step_is_captured_as_a_whole() {
     is_silent(|| {
@@ -134,7 +134,7 @@ fn a_training_step_is_captured_as_a_whole() {
     });
 }
 
-/// Partial-network capture: what depends on values stays outside.
+/// Partial-network capture: data-dependent control flow stays outside the graphs.
 #[test]
 fn parts_of_a_network_are_graphed_callables() {
     is_silent(|| {

@@ -16,7 +16,7 @@ use crate::machine::one_line;
 
 /// Prints a line for each thing that is looked for. The exit code is 1 if something that everything needs is missing.
 pub(crate) fn run(out: &mut dyn Write) -> Result<u8, Error> {
-    // A simulated driver has no part in the kernel.
+    // A simulated driver has no kernel module.
     let is_simulated = Runtime::current().is_simulated();
     if !is_simulated {
         nodes(out)?;

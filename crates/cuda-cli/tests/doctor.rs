@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use common::{program, shared_object, told};
 
-/// The text without what differs between machines: folders.
+/// Normalises the output: removes folders, which differ between machines.
 fn plain(text: &str) -> String {
     let folder = shared_object("x").parent().unwrap().to_str().unwrap().to_owned();
     text.replace(&folder, "/usr/lib")

@@ -84,7 +84,7 @@ pub enum Error {
         /// What the system says.
         cause: Arc<io::Error>,
     },
-    /// The store's process lives and has closed the connection: it refuses a request.
+    /// The process of the store is alive but has closed the connection: it refused a request.
     #[error(
         "the store {store} closed the connection while a value was {verb}, and still serves: it refused this request or one \
          before it that has no answer, such as set; its limits or its log tell why"
@@ -92,7 +92,7 @@ pub enum Error {
     StoreRefused {
         /// Address of the store.
         store: String,
-        /// What was done, as in "was read".
+        /// Operation on the value, as in "was read".
         verb: &'static str,
     },
     /// The other side does not speak the protocol, or refuses the token.
@@ -219,7 +219,7 @@ impl From<aten_cuda::Error> for Error {
     }
 }
 
-/// A failed operation of a tensor converts to its own error, and anything else to an external one.
+/// Converts a failed tensor operation to its own error, and any other error to an external one.
 impl From<Error> for aten_cuda::Error {
     fn from(error: Error) -> Self {
         if let Error::Tensor(error) = error { Arc::unwrap_or_clone(error) } else { Self::external(error) }

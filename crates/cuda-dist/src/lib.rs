@@ -43,7 +43,7 @@
 //! - Ranks are never started here: `torchrun`, `mpirun`, Slurm or Kubernetes do that.
 #![forbid(unsafe_code)]
 
-/// The examples of the README, which are tested with those of the documentation.
+/// README examples, run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[derive(Debug)]

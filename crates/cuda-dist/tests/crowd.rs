@@ -1,5 +1,5 @@
-//! Many clients of one server, each part in a process of its own: a thousand ranks under a limit of open files, silent
-//! strangers, and requests that are larger than the server holds at once. No outcome depends on time.
+//! Many clients of one server, in several processes: a thousand ranks under a limit of open files, silent
+//! unauthenticated clients, and requests larger than the server's buffers. No outcome depends on timing.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ const TOKEN: &str = "secret";
 /// Number of connections of a rank in one group.
 const OF_RANK: usize = 3;
 
-/// The body of each other process, by its role.
+/// Body of each child process, selected by its role.
 #[test]
 fn the_other_process() {
     let Some(role) = role() else { return };
@@ -30,10 +30,11 @@ fn the_other_process() {
     }
 }
 
-/// Serves with so many open files, as under `ulimit -n`. Says its address, and on request what it has open.
+/// Serves with a limit of open files, as under `ulimit -n`. Reports its address, and on request the number of open
+/// descriptors and threads.
 fn serve(open_files: u64) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(open_files), maximum: Some(open_files) }).unwrap();
-    // No stranger leaves because time is over.
+    // No unauthenticated client is disconnected by a deadline.
     let limits = Limits { seconds: 3600, ..Limits::default() };
     let options = TcpServerOptions { token: Some(TOKEN.to_owned()), limits, ..TcpServerOptions::default() };
     let server = TcpStoreServer::with(&options).unwrap();
@@ -44,7 +45,7 @@ fn serve(open_files: u64) {
     }
 }
 
-/// A part of the ranks: all of them connect, meet the others of the group, and stay until the test has looked.
+/// Runs a part of the ranks: each connects, meets the others of the group, and stays until the test has looked.
 fn ranks(address: &str, first: usize, count: usize, all: i64) {
     let options = TcpStoreOptions { timeout: TIME, token: Some(TOKEN.to_owned()) };
     let connect = || TcpStore::with(address, options.clone()).unwrap();
@@ -69,7 +70,8 @@ fn start(role: &str) -> Other {
     Other::start("the_other_process", role, &[])
 }
 
-/// Lets ranks in several processes meet; how many descriptors and threads the server has while all are connected.
+/// Runs ranks in several processes; returns the number of descriptors and threads of the server while all are
+/// connected.
 fn meet(server: &mut Other, address: &str, processes: usize, each: usize) -> (usize, usize) {
     let all = processes * each;
     let others = (0..processes).map(|part| start(&format!("ranks {address} {} {each} {all}", part * each)));
@@ -117,7 +119,7 @@ fn a_rank_more_than_there_are_places_is_refused_and_the_others_stay() {
     one.set("key", b"value").unwrap();
     assert_eq!(two.get("key", TIME).unwrap(), b"value");
     drop(one);
-    // The place is free as soon as the server has seen the end of the connection.
+    // The place becomes free once the server has seen the connection close.
     let next = loop {
         match connect() {
             Ok(next) => break next,
@@ -127,8 +129,8 @@ fn a_rank_more_than_there_are_places_is_refused_and_the_others_stay() {
     assert_eq!(next.get("key", TIME).unwrap(), b"value");
 }
 
-/// Twenty requests of 1 MiB whose first halves have all arrived, where the server holds 4 MiB of such: each is
-/// finished.
+/// Twenty requests of 1 MiB are half sent while the server buffers at most 4 MiB of incomplete requests: each
+/// completes.
 #[test]
 fn requests_above_the_bytes_that_are_held_take_turns() {
     let limits = Limits { request_bytes: 4 << 20, ..Limits::default() };
@@ -154,7 +156,7 @@ fn requests_above_the_bytes_that_are_held_take_turns() {
                 stream.write_all(first).unwrap();
                 halves.wait();
                 stream.write_all(second).unwrap();
-                // Ping: the answer says that the value is there.
+                // The reply to a ping shows that the value is stored.
                 stream.write_all(&[13, number, 0, 0, 0]).unwrap();
                 let mut answer = [0; 4];
                 stream.read_exact(&mut answer).unwrap();
@@ -169,7 +171,7 @@ fn requests_above_the_bytes_that_are_held_take_turns() {
     }
 }
 
-/// A client that asks for much and reads nothing gives no more requests, and gets all answers once it reads.
+/// A client that requests much and reads nothing is not served further, and receives all replies once it reads.
 #[test]
 fn answers_that_are_not_taken_hold_up_their_client_alone() {
     let server = TcpStoreServer::with(&TcpServerOptions::default()).unwrap();
@@ -180,7 +182,7 @@ fn answers_that_are_not_taken_hold_up_their_client_alone() {
     let mut slow = TcpStream::connect(server.address()).unwrap();
     let ask: Vec<u8> = [&[3][..], &2_u64.to_le_bytes(), b"/k"].concat();
     slow.write_all(&[&[0][..], &0x3C85_F7CE_u32.to_le_bytes(), &ask.repeat(30)].concat()).unwrap();
-    // Others are served meanwhile.
+    // Other clients are served in the meantime.
     assert_eq!(store.add("n", 1).unwrap(), 1);
     let mut answer = vec![0; 30 * (8 + value.len())];
     slow.read_exact(&mut answer).unwrap();

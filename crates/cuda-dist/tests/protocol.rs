@@ -209,7 +209,7 @@ fn a_sum_that_cannot_be_is_an_error_of_its_value_and_the_store_stays() {
     let sum = "is 9223372036854775807, to which 1 cannot be added in 64 bits";
     assert_eq!(error.to_string(), format!("the value of 'most' {sum}"));
     assert_eq!((store.add("n", 2).unwrap(), store.get("text", TIME).unwrap()), (2, b"text".to_vec()));
-    // By way of a prefix, which names the key as the server knows it.
+    // The key is reported with its prefix, as the server knows it.
     let prefix = PrefixStore::new("part", Arc::new(store));
     prefix.set("text", b"text").unwrap();
     assert!(matches!(prefix.add("text", 1), Err(Error::Value { key, .. }) if key == "part/text"));
@@ -221,7 +221,7 @@ fn a_refused_request_is_told_from_a_lost_store() {
     let server = TcpStoreServer::with(&TcpServerOptions { limits, ..TcpServerOptions::default() }).unwrap();
     let store = TcpStore::connect(&server.address().to_string(), TIME).unwrap();
     let refused = |error: Error| assert!(matches!(error, Error::StoreRefused { .. }), "{error}");
-    // A value that is too long: `set` has no answer, so that the request behind it tells.
+    // A value that is too long: `set` has no reply, so the next request reports the error.
     store.set("long", &[0; 501]).unwrap();
     refused(store.num_keys().unwrap_err());
     // A store that is full.

@@ -35,7 +35,7 @@ fn special_and_huge_files_are_no_stores() {
     let (fifo, sparse) = (folder.join("fifo"), folder.join("sparse"));
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     std::fs::File::create(&sparse).unwrap().set_len(1 << 40).unwrap();
-    // A length that promises more than any store holds, and a file that has the bytes.
+    // A length larger than any store's limit, in a file that has that many bytes.
     let promising = folder.join("promising");
     std::fs::write(&promising, [0xff; 8]).unwrap();
     std::fs::OpenOptions::new().append(true).open(&promising).unwrap().set_len(1 << 40).unwrap();

@@ -36,7 +36,7 @@ pub(crate) struct Call<'m> {
     /// `None` only while a function of the program runs or the thread waits.
     guard: Option<MutexGuard<'m, State>>,
     pub(crate) thread: u64,
-    /// Whether the program has made the call.
+    /// Whether the call was made by the program.
     is_of_program: bool,
 }
 
@@ -59,7 +59,7 @@ impl<'m> Call<'m> {
         Self { is_of_program: true, ..Self::without_program(shared, calling) }
     }
 
-    /// Begins a call that the program has not made: time passes meanwhile.
+    /// Begins a call that was not made by the program: simulated time passes during it.
     pub(crate) fn without_program(shared: &'m Shared, calling: &'static str) -> Self {
         let mut guard = shared.lock();
         let thread = thread_number();
@@ -282,7 +282,7 @@ impl<'m> Call<'m> {
     /// Lets other threads have the machine until something has finished.
     fn wait_at_most(&mut self, time: Duration) {
         if self.is_of_program {
-            // A thread that waits within a call drives the simulation.
+            // A thread that waits inside a call drives the simulation.
             self.shared.note_call();
         }
         let calling = self.calling;

@@ -49,7 +49,7 @@
 //! Unsafe code is in few places: `abi`, `blas`, `solver`, `fft`, `nccl` and `nvml` (the C functions), `claim` (the caller's pointers), `host_work` (the
 //! program's functions) and `model::memory::bytes` (the bytes of simulated memory). Each says what it relies on.
 
-/// The examples of the README, which are tested with those of the documentation.
+/// README examples, run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[derive(Debug)]

@@ -50,12 +50,12 @@ impl Shared {
         self.calls.note();
     }
 
-    /// Returns the count of the program's calls.
+    /// Returns the counter of the program's calls.
     pub(crate) fn calls(&self) -> Arc<Calls> {
         Arc::clone(&self.calls)
     }
 
-    /// Whether work is queued; `None` while a call is under way.
+    /// Whether work is queued; `None` while a call is in progress.
     pub(crate) fn has_queued_work(&self) -> Option<bool> {
         self.state.try_lock().ok().map(|state| state.engine.len() > 0)
     }
@@ -80,11 +80,11 @@ impl Shared {
 
 /// A simulated machine: devices, memory, queued work and a clock.
 ///
-/// A machine is a value; clones are the same machine. Same configuration and same calls from one thread give the same
-/// history, unless the program pauses while work is queued: once the thread that called last has slept for a second or
-/// computed for three, the work goes on without a call, so that a program may wait by a channel, by a word of pinned
-/// memory that it polls, or for another process. Bind it to the threads of a test with [`Machine::bind`], or make it
-/// what every unbound thread uses with [`Machine::make_default`].
+/// A machine is a value; clones are the same machine. The same configuration and the same calls from one thread give
+/// the same history, unless the program pauses while work is queued: once the thread that called last has slept for one
+/// second or computed for three, queued work continues without a call. A program may therefore wait on a channel, on a
+/// word of pinned memory that it polls, or for another process. Bind a machine to the threads of a test with
+/// [`Machine::bind`], or make it the machine of every unbound thread with [`Machine::make_default`].
 #[derive(Clone)]
 pub struct Machine {
     shared: Arc<Shared>,
@@ -153,7 +153,7 @@ impl Machine {
         Bound { not_send: PhantomData }
     }
 
-    /// Makes this the machine of every thread that has none bound.
+    /// Makes this the machine of every unbound thread.
     pub fn make_default(&self) {
         *DEFAULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clone());
     }
@@ -216,8 +216,8 @@ impl Machine {
         self.lock().clear_faults();
     }
 
-    /// Mistakes of the program so far that hardware would not have noticed; empty for a right program. What happened is
-    /// told by [`Machine::calls`] and by the journal ([`Machine::keep_journal`]).
+    /// Returns the mistakes of the program so far that hardware would not report; empty for a correct program.
+    /// [`Machine::calls`] and the journal ([`Machine::keep_journal`]) record what happened.
     #[must_use]
     pub fn reports(&self) -> Vec<Report> {
         self.lock().reports().to_vec()

@@ -1,11 +1,11 @@
-//! Panics behind functions of C, where none may leave.
+//! Containment of panics in C callbacks.
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls a function; `None` where it panicked.
+/// Calls a function; returns `None` if it panicked.
 ///
-/// The payload of the panic is a value of the program, whose `Drop` may panic again: that ends here too.
+/// The panic payload is a value of the program whose `Drop` may panic too; that panic is contained as well.
 pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(value) => Some(value),

@@ -1,14 +1,13 @@
-//! Work of machines whose programs have stopped calling.
+//! Progress of machines whose programs have stopped calling the driver.
 //!
 //! A machine makes progress while its program calls the driver. A program that waits by other means, such as a channel
-//! that a function of its stream sends to, a word of pinned memory that it polls, or another process, would wait for
-//! ever. So one thread of the process looks after all machines that have no pump: where work is queued, and the thread
+//! that a host function of a stream sends to, a word of pinned memory that it polls, or another process, would wait for
+//! ever. Therefore one thread of the process watches all machines that have no pump: if work is queued and the thread
 //! that called last has slept for [`ASLEEP`] or computed for [`AWAKE`] since, simulated time follows real time until
 //! the next call.
 //!
-//! **Invariant:** a program that never pauses for that long has a history that follows from its seed and its calls
-//! alone. Time in which a thread could run and did not counts for nothing, so that a busy computer does not end a pause
-//! early.
+//! **Invariant:** the history of a program that never pauses for that long depends only on its seed and its calls. Time
+//! in which a thread is runnable but not scheduled does not count, so a busy computer does not trigger a pause early.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,21 +18,21 @@ use std::time::{Duration, Instant};
 use crate::call::Call;
 use crate::machine::{PUMP_INTERVAL, Shared};
 
-/// Pause of a thread that sleeps, after which queued work goes on without a call.
+/// Time that the last calling thread must sleep before queued work continues without a call.
 const ASLEEP: Duration = Duration::from_secs(1);
 
-/// Time that a thread computes, or polls memory, after which queued work goes on without a call.
+/// Time that the last calling thread must compute, or poll memory, before queued work continues without a call.
 const AWAKE: Duration = Duration::from_secs(3);
 
-/// How often pauses are measured.
+/// Interval at which pauses are measured.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The calls of a machine's program.
+/// Counter of the calls of a machine's program.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// Number of calls that have begun, and of times that one waited.
+    /// Number of calls that have begun, and of waits within calls.
     count: AtomicU64,
-    /// The system's number of the thread that called last; 0 where that is not known.
+    /// Thread id of the last caller; 0 if unknown.
     caller: AtomicU64,
 }
 
@@ -41,7 +40,7 @@ thread_local! {
     static OWN_NUMBER: u64 = own_number().unwrap_or(0);
 }
 
-/// Returns the system's number of the calling thread.
+/// Returns the id of the calling thread.
 fn own_number() -> Option<u64> {
     std::fs::read_link("/proc/thread-self").ok()?.file_name()?.to_str()?.parse().ok()
 }
@@ -49,29 +48,29 @@ fn own_number() -> Option<u64> {
 impl Calls {
     /// Counts a call of the calling thread.
     pub(crate) fn note(&self) {
-        // A thread that ends has lost its number.
+        // A thread that is ending has lost its thread-local id.
         self.caller.store(OWN_NUMBER.try_with(|number| *number).unwrap_or(0), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A machine that is looked after. Its handle is taken only when its program pauses, so that machines end with the
-/// program's own handles.
+/// A watched machine. A strong reference is taken only while its program pauses, so that the machine is dropped with
+/// the program's own handles.
 #[derive(Debug)]
 struct Watched {
     machine: Weak<Shared>,
     calls: Arc<Calls>,
-    /// Number of calls at the last look.
+    /// Number of calls at the last check.
     seen: u64,
-    /// Whether no work was queued at the last look. Calls alone queue work.
+    /// Whether no work was queued at the last check. Only calls queue work.
     is_idle: bool,
-    /// Time that the thread which called last has slept since.
+    /// Time that the last calling thread has slept since its call.
     asleep: Duration,
-    /// Time that it had computed before that call, and since.
+    /// CPU time of the last calling thread at the first check after its call, and now.
     awake: Option<(Duration, Duration)>,
 }
 
-/// Returns whether a thread sleeps, and the time that it has computed in its life; `None` where it has ended.
+/// Returns whether a thread sleeps, and its total CPU time; `None` if it has ended.
 fn activity(thread: u64) -> Option<(bool, Duration)> {
     let folder = PathBuf::from(format!("/proc/self/task/{thread}"));
     let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
@@ -83,7 +82,7 @@ fn activity(thread: u64) -> Option<(bool, Duration)> {
 static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
 static ADDED: Condvar = Condvar::new();
 
-/// Has a machine looked after from now on.
+/// Watches a machine from now on.
 pub(crate) fn watch(machine: &Arc<Shared>) {
     let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
     start();
@@ -98,7 +97,7 @@ pub(crate) fn watch(machine: &Arc<Shared>) {
     ADDED.notify_one();
 }
 
-/// Starts the thread. Without one, programs that do not call stand still as they did before.
+/// Starts the watching thread. If that fails, programs that do not call make no progress.
 fn start() {
     static STARTED: std::sync::Once = std::sync::Once::new();
     STARTED.call_once(|| drop(thread::Builder::new().name("cuda-sim standstill".to_owned()).spawn(look_after)));
@@ -117,12 +116,12 @@ fn look_after() {
         let standing = standing(&mut watched, if is_late { Duration::ZERO } else { pause });
         drop(watched);
         pause = if standing.is_empty() { TICK } else { PUMP_INTERVAL };
-        // The last handle of a machine may go here, with no lock held.
+        // This may drop the last handle of a machine, so no lock is held.
         standing.iter().for_each(|machine| go_on(machine));
     }
 }
 
-/// Returns the machines whose programs have paused for long enough, and forgets those that are gone.
+/// Returns the machines whose programs have paused for long enough, and removes dropped machines.
 fn standing(watched: &mut Vec<Watched>, passed: Duration) -> Vec<Arc<Shared>> {
     watched.retain(|of| of.machine.strong_count() > 0);
     watched.iter_mut().filter_map(|of| of.look(passed)).collect()
@@ -144,8 +143,8 @@ impl Watched {
         (!self.is_idle).then_some(machine)
     }
 
-    /// Adds the time since the last look to what the thread that called last has done, and returns whether that is a
-    /// pause.
+    /// Adds the time since the last check to the state of the last calling thread, and returns whether the program has
+    /// paused.
     fn has_paused(&mut self, passed: Duration) -> bool {
         match activity(self.calls.caller.load(Ordering::Relaxed)) {
             Some((is_asleep, computed)) => {
@@ -155,7 +154,7 @@ impl Watched {
                 let (before, _) = self.awake.unwrap_or((computed, computed));
                 self.awake = Some((before, computed));
             }
-            // A thread that has ended does not call again, and where the system does not tell, all threads sleep.
+            // An ended thread makes no more calls; if the system provides no data, every thread counts as sleeping.
             None => self.asleep += passed,
         }
         let awake = self.awake.map_or(Duration::ZERO, |(before, now)| now.saturating_sub(before));
@@ -163,7 +162,7 @@ impl Watched {
     }
 }
 
-/// Lets the time between two looks pass on a machine.
+/// Advances a machine by the time between two checks.
 fn go_on(machine: &Shared) {
     let mut call = Call::without_program(machine, "standstill");
     call.let_time_pass(PUMP_INTERVAL);

@@ -165,7 +165,7 @@ fn the_order_of_functions_follows_from_the_seed() {
     assert!(orders.len() > 5, "all seeds give the same order");
 }
 
-/// Sends on a channel that the program waits for.
+/// Sends on a channel on which the program waits.
 unsafe extern "C" fn send(data: *mut c_void) {
     // SAFETY: the address of a sender that is never freed.
     let sender = unsafe { &*data.cast::<Mutex<mpsc::Sender<u32>>>() };

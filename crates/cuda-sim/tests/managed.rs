@@ -121,8 +121,8 @@ fn devices_take_memory_for_what_they_touch() {
     assert_eq!(free(&rig), before);
 }
 
-/// A kernel whose threads change words that the host changes too, `ROUNDS` times each: an integer of 32 bits, one of 64
-/// and, by a compare-and-swap in a loop, another of 32.
+/// Kernel whose threads change words that the host changes too, `ROUNDS` times each: a 32-bit integer, a 64-bit integer
+/// and, by a compare-and-swap loop, another 32-bit integer.
 const COUNTS: &str = ".version 7.8\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 a) {\n\
                       .reg .b64 %a, %o;\n.reg .b32 %i, %x, %y, %z;\n.reg .pred %p;\nld.param.u64 %a, [a];\nmov.u32 %i, 0;\n\
                       LOOP:\nred.global.sys.add.u32 [%a], 1;\natom.global.sys.add.u64 %o, [%a+8], 1;\n\
@@ -131,7 +131,7 @@ const COUNTS: &str = ".version 7.8\n.target sm_75\n.address_size 64\n.visible .e
                       add.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, 500;\n@%p bra LOOP;\nret;\n}\n\0";
 const ROUNDS: u32 = 500;
 
-/// Runs the kernel on a warp while a thread of the host changes the words as well, and checks that no change is lost.
+/// Runs the kernel on a warp while a host thread changes the words as well, and checks that no change is lost.
 fn count_beside_the_host(rig: &Rig, pointer: u64) {
     let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
     call!(rig, cuModuleLoadData(&mut module, COUNTS.as_ptr().cast())).expect("it is PTX");

@@ -200,12 +200,12 @@ pub(crate) fn is_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EFAULT | libc::EOPNOTSUPP))
 }
 
-/// Refuses FIFOs and sockets: they have no positions, and opening a FIFO may wait for ever. Devices have positions.
+/// Rejects FIFOs and sockets: they have no positions, and opening a FIFO may block. Devices have positions.
 fn refuse_streams(path: &Path) -> io::Result<()> {
     let kind = match std::fs::metadata(path) {
         Ok(found) if found.file_type().is_fifo() => regular_files::Kind::Fifo,
         Ok(found) if found.file_type().is_socket() => regular_files::Kind::Socket,
-        // Opening reports every other failure.
+        // Opening the file reports every other failure.
         Ok(_) | Err(_) => return Ok(()),
     };
     Err(regular_files::Error::NotRegular(kind).into())

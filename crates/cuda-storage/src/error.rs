@@ -121,7 +121,7 @@ impl From<c10_core::Error> for Error {
     }
 }
 
-/// A failed operation of a tensor converts to its own error, and anything else to an external one.
+/// Converts a failed tensor operation to its own error, and any other error to an external one.
 impl From<Error> for aten_cuda::Error {
     fn from(error: Error) -> Self {
         if let Error::Tensor(error) = error { error } else { Self::external(error) }

@@ -48,7 +48,7 @@
 //! - A file that is saved under a name replaces the one of that name when it is whole.
 #![deny(unsafe_code)]
 
-/// The examples of the README, which are tested with those of the documentation.
+/// README examples, run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[derive(Debug)]

@@ -139,7 +139,7 @@ fn files_that_lie_are_refused_with_what_is_wrong() {
     assert!(matches!(cause(&with(&deep, 0)), HeaderError::Json(_)));
 }
 
-/// Numbers that follow from a seed.
+/// Returns the next pseudo-random number.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -147,12 +147,12 @@ fn random(state: &mut u64) -> u64 {
     *state
 }
 
-/// A number below a limit.
+/// Returns a pseudo-random number below a limit.
 fn below(state: &mut u64, limit: usize) -> usize {
     usize::try_from(random(state) % limit.max(1) as u64).expect("it is below a usize")
 }
 
-/// A file with some of its bytes, lengths and words changed.
+/// Returns a copy of a file with some bytes, lengths and words changed.
 fn damaged(whole: &[u8], state: &mut u64) -> Vec<u8> {
     const WORDS: [&str; 14] = [
         "18446744073709551615",
@@ -185,7 +185,7 @@ fn damaged(whole: &[u8], state: &mut u64) -> Vec<u8> {
                 let end = (at + below(state, 6)).min(bytes.len());
                 bytes.splice(at.min(end)..end, word.bytes());
             }
-            // A part of the header twice: names, offsets and braces that should be there once.
+            // Duplicates a part of the header: names, offsets and braces that should occur once.
             4 if at < bytes.len() => {
                 let end = (at + below(state, 60)).min(bytes.len());
                 let part = bytes[at..end].to_vec();
@@ -193,7 +193,7 @@ fn damaged(whole: &[u8], state: &mut u64) -> Vec<u8> {
             }
             _ => bytes.extend(vec![7; below(state, 9)]),
         }
-        // Most of the time the length is that of the damaged header, so that what is inside is looked at.
+        // Usually sets the length to that of the damaged header, so that its content is parsed.
         if !random(state).is_multiple_of(4) && bytes.len() > 8 {
             let before = u64::from_le_bytes(whole[..8].try_into().expect("eight bytes"));
             let length = (before + bytes.len() as u64).saturating_sub(whole.len() as u64);
@@ -231,7 +231,7 @@ fn damaged_files_are_errors_or_what_the_formats_own_crate_reads() {
     assert!(read > 500 && refused > 5_000, "{read} {refused}");
 }
 
-/// Headers whose numbers are at the ends of their ranges.
+/// Headers with numbers at the ends of their ranges.
 #[test]
 fn headers_that_overflow_or_overlap_are_refused() {
     let with = |header: &str, data: usize| {

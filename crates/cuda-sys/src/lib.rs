@@ -33,7 +33,7 @@
 //! Unsafe code is this crate's purpose: foreign functions, and pointers to them found by name.
 #![expect(unsafe_code, reason = "foreign functions and symbols found at run time")]
 
-/// The examples of the README, which are tested with those of the documentation.
+/// README examples, run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[derive(Debug)]

@@ -221,8 +221,8 @@ pub(crate) fn open_beside(library: &Path, name: &str) {
     }
 }
 
-/// Whether a path names a FIFO, which the system's loader would wait for. A name without a folder is no path: the
-/// loader looks for it in folders of the system.
+/// Whether a path names a FIFO, on which the dynamic loader would block. A name without a folder is not a path: the
+/// loader searches the system's folders for it.
 fn is_fifo(path: &Path) -> bool {
     let is_path = path.parent().is_some_and(|folder| !folder.as_os_str().is_empty());
     is_path && std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())

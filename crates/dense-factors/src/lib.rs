@@ -3,8 +3,8 @@
 //! A matrix is a [`Table`] of columns. What a factorisation cannot do is a number as LAPACK's `info`, counted from 1: the
 //! leading minor that is not positive, or the pivot that is zero; 0 where all is well.
 //!
-//! **Invariant:** memory that grows with a matrix is reserved by [`collected`]: where the system has none, the answer is
-//! [`OutOfMemory`], and the process goes on.
+//! **Invariant:** memory that grows with a matrix is reserved by [`collected`]: if the system is out of memory, the
+//! result is [`OutOfMemory`] and the process continues.
 //!
 //! ```
 //! use dense_factors::{Complex64, Table, cholesky};
@@ -28,14 +28,14 @@ pub struct Readme;
 const ZERO: Complex64 = Complex64::new(0.0, 0.0);
 const ONE: Complex64 = Complex64::new(1.0, 0.0);
 
-/// Memory that the system does not have.
+/// Error of a failed memory allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// Bytes that were asked for.
+    /// Requested bytes.
     pub bytes: usize,
 }
 
-/// The result of work that needs memory for a matrix.
+/// Result of work that allocates memory for a matrix.
 pub type Result<T> = std::result::Result<T, OutOfMemory>;
 
 /// Collects at most `count` elements.
@@ -74,7 +74,7 @@ impl Table {
         Ok(Self::new(rows, columns, collected(count, numbers)?))
     }
 
-    /// A copy of the matrix.
+    /// Returns a copy of the matrix.
     ///
     /// # Errors
     /// There is not enough memory.
@@ -127,7 +127,7 @@ impl Table {
         }
     }
 
-    /// The conjugate transpose.
+    /// Returns the conjugate transpose.
     ///
     /// # Errors
     /// There is not enough memory.
@@ -136,7 +136,7 @@ impl Table {
         Ok(Self::new(self.columns, self.rows, collected(self.numbers.len(), numbers)?))
     }
 
-    /// The first columns; where there are fewer, columns of zeros are added.
+    /// Returns the first `columns` columns, padded with columns of zeros if the matrix has fewer.
     ///
     /// # Errors
     /// There is not enough memory.
@@ -334,7 +334,7 @@ fn tall_svd(a: &Table) -> Result<(Table, Vec<f64>, Table)> {
     let norm = |column| work.column(column).iter().map(|value| value.norm_sqr()).sum::<f64>().sqrt();
     let norms: Vec<f64> = collected(a.columns, (0..a.columns).map(norm))?;
     let mut order: Vec<usize> = collected(a.columns, 0..)?;
-    // Equal norms stay in order; a sort that keeps them so by itself would need memory.
+    // Equal norms keep their order; a stable sort would need memory.
     order.sort_unstable_by(|&one, &other| norms[other].total_cmp(&norms[one]).then(one.cmp(&other)));
     let sorted = |table: &Table, scale: &dyn Fn(usize) -> f64| {
         let numbers = order.iter().flat_map(|&column| table.column(column).iter().map(move |value| (column, *value)));

@@ -17,7 +17,7 @@ use crate::schema;
 /// Reads a snapshot file, pickle or JSON, with the default limits.
 ///
 /// # Errors
-/// The file is no regular file, cannot be read, is cut short, is something else, or is too large.
+/// The file is not a regular file, cannot be read, is truncated, is not a snapshot, or is too large.
 pub fn read(path: &Path) -> Result<Snapshot> {
     read_with(path, &Limits::default())
 }
@@ -136,7 +136,7 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<(
     replaced.map_err(|error| failed(error.into()))
 }
 
-/// Writes through a buffer and flushes it.
+/// Writes through a buffer and flushes the buffer.
 fn filled(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 16, file);
     write(&mut out)?;

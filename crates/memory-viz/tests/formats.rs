@@ -110,7 +110,7 @@ fn a_small_file_cannot_grow_without_bound() {
     let limits = Limits { bytes_max: 10, ..Limits::default() };
     let text = b"{\"segments\": []}";
     assert!(matches!(file::parse_with(text, &limits), Err(Error::Limit { limit: 10, field: "bytes_max", .. })));
-    // A list of a thousand entries, recalled a hundred thousand times.
+    // A list of a thousand entries that is referenced a hundred thousand times.
     let mut bomb = b"\x80\x04}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces](](".to_vec();
     bomb.extend(b"}(X\x06\0\0\0actionX\x05\0\0\0allocX\x04\0\0\0sizeK\x01u".repeat(1000));
     bomb.extend(b"e\x94");
@@ -118,7 +118,7 @@ fn a_small_file_cannot_grow_without_bound() {
     bomb.extend(b"eu.");
     let error = file::parse(&bomb).unwrap_err();
     assert!(matches!(error, Error::Limit { field: "held_ratio", .. }), "{error}");
-    // Four entries of one list are within the limits; a hundred are if more is allowed.
+    // Four references to a list are within the limits; a hundred need a higher limit.
     let recalled = |times| {
         let mut file = bomb[..bomb.len() - 3 - 2 * 100_000].to_vec();
         file.extend(b"h\0".repeat(times));
@@ -141,7 +141,7 @@ fn a_list_that_holds_itself_is_refused() {
     assert!(file::parse(settings).is_ok());
 }
 
-/// A snapshot as a later PyTorch may write it: an action, keys and lists that are not known, in each place.
+/// Snapshot as a later PyTorch might write it: unknown actions, keys and lists in every dictionary.
 const LATER: &str = r#"{
     "segments": [{"address": 4096, "total_size": 512, "device": 0, "novel": {"a": [1, 2.5, null, true]}, "blocks": [
         {"address": 4096, "size": 512, "state": "inactive", "owner": "me", "name": "of a block"}]}],
@@ -168,7 +168,7 @@ fn parts_that_are_not_known_are_kept_and_written_again() {
     file::json_to(&from_pickle, &mut again).unwrap();
     assert_eq!(String::from_utf8(again).unwrap(), String::from_utf8(json.clone()).unwrap());
     assert_eq!(pickled(&file::parse(&json).unwrap()), pickled(&snapshot));
-    // Everything that the file says stands in what is written, as it was.
+    // The output contains everything that the file says, unchanged.
     let (before, after): (serde_json::Value, serde_json::Value) =
         (serde_json::from_str(LATER).unwrap(), serde_json::from_slice(&json).unwrap());
     let places = [
@@ -208,7 +208,7 @@ fn unknown_values_of_a_pickle_keep_their_types_and_are_shared_as_before() {
     assert_eq!(pickled(&file::parse(&written).unwrap()), written);
     let count = |part: &[u8]| written.windows(part.len()).filter(|window| *window == part).count();
     assert_eq!((count(b"shared"), count(b"B\x03\0\0\0raw"), count(b"K\x05J\xff\xff\xff\xff")), (1, 1, 1));
-    // A value that is not known and holds itself is refused; one that is deep, too.
+    // An unknown value that contains itself is rejected, and so is one that is nested too deeply.
     let own = b"\x80\x04}(X\x08\0\0\0segments]X\x01\0\0\0x]\x94h\0au.";
     assert!(matches!(file::parse(own), Err(Error::Limit { field: "depth_max", .. })));
 }

@@ -1,4 +1,4 @@
-//! Memory that reading takes: at most eight times the file, whatever the file is, and less for real ones.
+//! Memory for reading: at most eight times the file's size, whatever the file is, and less for real files.
 //!
 //! # Safety
 //! The allocator hands every call on to the system's as it is, and counts bytes.
@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Reads a file; what came of it, and the bytes that were held at most, those of the file among them.
+/// Reads a file; returns the result and the peak number of allocated bytes, including the file's.
 fn measured(bytes: &[u8]) -> (Result<Snapshot, Error>, usize) {
     let before = HELD.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -63,12 +63,12 @@ fn pickle(parts: &[&[u8]]) -> Vec<u8> {
     [&[begin], parts].concat().concat()
 }
 
-/// A pickle of a snapshot whose list of segments is given by instructions.
+/// Returns a pickled snapshot whose list of segments is built by these instructions.
 fn with_segments(instructions: &[u8]) -> Vec<u8> {
     pickle(&[b"}(X\x08\0\0\0segments](", instructions, b"eu."])
 }
 
-/// Files whose values take far more memory than their bytes.
+/// Returns files whose values take far more memory than the files.
 fn hostile(count: usize) -> Vec<(&'static str, Vec<u8>)> {
     let numbered = |text: fn(usize) -> String| (0..count / 16).map(text).collect::<Vec<_>>().join(",");
     let json = |inner: &str| format!("{{\"segments\":[],\"device_traces\":[[{inner}]]}}").into_bytes();
@@ -111,7 +111,7 @@ fn hostile(count: usize) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// One test, since the counts are those of the process.
+/// There is only one test, since the counters are process-wide.
 #[test]
 fn reading_takes_at_most_eight_times_the_file() {
     for count in [100, 10_000, 300_000] {
@@ -121,10 +121,10 @@ fn reading_takes_at_most_eight_times_the_file() {
             assert!(held <= most, "{name}: {held} bytes for {}, {:?}", bytes.len(), outcome.map(drop));
         }
     }
-    // A file of 30 MB once took 1.67 GB. It is refused for its size in memory.
+    // A file of 30 MB once took 1.67 GB. Now it is rejected.
     let (outcome, held) = measured(&with_segments(&b"]".repeat(30_000_000)));
     assert!(matches!(outcome, Err(Error::Limit { field: "held_ratio", .. })) && held <= 240_100_000, "{held}");
-    // Real snapshots are well within, in both formats.
+    // Real snapshots are well within the limit, in both formats.
     for steps in [3000, 30_000] {
         let snapshot = common::training(steps, 1);
         let (mut pickled, mut json) = (Vec::new(), Vec::new());

@@ -43,7 +43,7 @@ fn python_and_this_crate_read_each_other() {
     let snapshot = common::training(3000, 11);
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python.pickle");
     file::write_pickle(&snapshot, &path).unwrap();
-    // Isolated: neither the user's packages nor the user's variables have a part in it.
+    // Isolated mode: ignores the user's packages and environment variables.
     let output = Command::new("python3").args(["-I", "-c", PROGRAM]).arg(&path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let entries = snapshot.device_traces[0].len().to_string();

@@ -7,7 +7,7 @@
 
 #![deny(unsafe_code)]
 
-/// The examples of the README, which are tested with those of the documentation.
+/// README examples, run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[derive(Debug)]

@@ -1,14 +1,14 @@
-//! Errors: the file's type is wrong, its size is above the limit, or the system refuses.
+//! Errors of opening and reading: a wrong file type, a file above the size limit, or an error of the system.
 
 use std::fmt;
 use std::fs::FileType;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 
-/// The result of opening or reading a file.
+/// Result of opening or reading a file.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Type of a file that is not a regular one.
+/// Type of a file that is not a regular file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind of a file that is not a regular one.
+    /// Returns the type of a file that is not a regular file.
     pub(crate) fn of(file: FileType) -> Self {
         match file {
             _ if file.is_dir() => Self::Directory,
@@ -57,7 +57,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why a file is not opened or not read. It converts to an [`io::Error`] that carries it.
+/// Reason why a file is not opened or not read. It converts to an [`io::Error`] that carries it.
 ///
 /// ```
 /// use regular_files::{Error, Kind};
@@ -68,11 +68,11 @@ impl fmt::Display for Kind {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The path names a file of another type.
+    /// The path names a file that is not a regular file.
     NotRegular(Kind),
     /// The file is larger than the reader's limit.
     TooLarge {
-        /// Size of the file in bytes, or one byte more than the limit if the file grew while it was read.
+        /// Size of the file in bytes; one byte more than the limit if the file grew while it was read.
         bytes: u64,
         /// Limit in bytes.
         limit: u64,
@@ -82,7 +82,7 @@ pub enum Error {
         /// Size of the file in bytes.
         bytes: u64,
     },
-    /// The system refuses.
+    /// An error of the system.
     Io(io::Error),
 }
 

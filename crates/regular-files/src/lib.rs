@@ -1,14 +1,13 @@
-//! Regular files whose names come from users, variables and other processes: opened, read and replaced.
+//! Opens, reads and replaces regular files whose names come from users, variables and other processes.
 //!
 //! Reading order: this file (opening and reading), `error`, `replace` (writing).
 //!
 //! Invariants:
-//! - No function blocks on a FIFO, and none opens a device: the type is checked before the file is opened, and again
-//!   on the open file, which is opened with `O_NONBLOCK`. Regular files ignore that flag.
+//! - No function blocks on a FIFO, and none opens a device: the type is checked before the file is opened, and again on
+//!   the open file, which is opened with `O_NONBLOCK`. Regular files ignore that flag.
 //! - No function reads more bytes than its caller's limit; the size is checked before memory is allocated, and the
-//!   allocation may fail.
-//! - Files that a function creates for itself are created with `O_EXCL` and `O_NOFOLLOW`, so that no link redirects
-//!   them.
+//!   allocation is fallible.
+//! - Temporary files are created with `O_EXCL` and `O_NOFOLLOW`, so no link redirects them.
 
 mod error;
 mod replace;
@@ -21,12 +20,12 @@ use std::path::Path;
 pub use error::{Error, Kind, Result};
 pub use replace::{create_beside, open_sink, replace};
 
-/// Whether symbolic links at the end of a path are followed.
+/// Treatment of a symbolic link at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// They are followed, for names that a user has chosen.
+    /// Links are followed, for names that a user has chosen.
     Follow,
-    /// They are refused, for predictable names in folders that others can write to.
+    /// Links are rejected, for predictable names in folders that others can write to.
     Refuse,
 }
 
@@ -40,7 +39,7 @@ pub enum Links {
 /// ```
 ///
 /// # Errors
-/// The path names no regular file, or the file cannot be opened.
+/// The path does not name a regular file, or the file cannot be opened.
 pub fn open(path: &Path) -> Result<File> {
     open_as(path, OpenOptions::new().read(true), Links::Follow)
 }
@@ -48,7 +47,7 @@ pub fn open(path: &Path) -> Result<File> {
 /// Opens a regular file for reading and for appending.
 ///
 /// # Errors
-/// As [`open`].
+/// Those of [`open`].
 pub fn open_append(path: &Path) -> Result<File> {
     open_as(path, OpenOptions::new().read(true).append(true), Links::Follow)
 }
@@ -69,12 +68,12 @@ pub fn open_append(path: &Path) -> Result<File> {
 /// ```
 ///
 /// # Errors
-/// As [`open`]; the file cannot be created; the path ends in a link, and those are refused.
+/// Those of [`open`]; the file cannot be created; the path ends in a link and `links` rejects links.
 pub fn append_or_create(path: &Path, links: Links) -> Result<File> {
     open_as(path, OpenOptions::new().read(true).append(true).create(true), links)
 }
 
-/// Opens a regular file with options that set how it is accessed.
+/// Opens a regular file with these access options.
 fn open_as(path: &Path, options: &mut OpenOptions, links: Links) -> Result<File> {
     let (found, no_follow) = match links {
         Links::Follow => (std::fs::metadata(path), 0),
@@ -82,7 +81,7 @@ fn open_as(path: &Path, options: &mut OpenOptions, links: Links) -> Result<File>
     };
     match found {
         Ok(found) if !found.is_file() => return Err(Error::NotRegular(Kind::of(found.file_type()))),
-        // Opening reports every other failure, and creates a file that does not exist.
+        // Opening the file reports every other failure, and creates a file that does not exist.
         Ok(_) | Err(_) => {}
     }
     let file = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | no_follow).open(path)?;
@@ -90,7 +89,7 @@ fn open_as(path: &Path, options: &mut OpenOptions, links: Links) -> Result<File>
     Ok(file)
 }
 
-/// Refuses an open file that is not a regular one.
+/// Rejects an open file that is not a regular file, and returns the size of one that is.
 fn check(file: &File) -> Result<u64> {
     let found = file.metadata()?;
     if found.is_file() { Ok(found.len()) } else { Err(Error::NotRegular(Kind::of(found.file_type()))) }
@@ -106,7 +105,7 @@ fn check(file: &File) -> Result<u64> {
 /// ```
 ///
 /// # Errors
-/// The path names no regular file, the file is larger, does not fit into memory, or cannot be read.
+/// The path does not name a regular file; the file is larger, does not fit into memory, or cannot be read.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     read_open(&open(path)?, limit)
 }
@@ -114,7 +113,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
 /// Reads a text of at most `limit` bytes.
 ///
 /// # Errors
-/// As [`read`]; the bytes are not UTF-8.
+/// Those of [`read`]; the bytes are not UTF-8.
 pub fn read_text(path: &Path, limit: u64) -> Result<String> {
     String::from_utf8(read(path, limit)?)
         .map_err(|error| Error::Io(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))
@@ -123,7 +122,7 @@ pub fn read_text(path: &Path, limit: u64) -> Result<String> {
 /// Reads the rest of an open regular file, which has at most `limit` bytes in all.
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`read`].
 pub fn read_open(mut file: &File, limit: u64) -> Result<Vec<u8>> {
     let bytes = check(file)?;
     if bytes > limit {
@@ -132,7 +131,7 @@ pub fn read_open(mut file: &File, limit: u64) -> Result<Vec<u8>> {
     let mut content = Vec::new();
     let room = usize::try_from(bytes).ok().and_then(|bytes| content.try_reserve_exact(bytes).ok());
     room.ok_or(Error::Memory { bytes })?;
-    // One byte more than is allowed, so that a file that grows while it is read is noticed.
+    // One byte more than the limit, to notice a file that grows while it is read.
     file.by_ref().take(limit.saturating_add(1)).read_to_end(&mut content)?;
     let read = content.len() as u64;
     if read > limit { Err(Error::TooLarge { bytes: read, limit }) } else { Ok(content) }

@@ -1,9 +1,9 @@
-//! Files that are written: whole under another name beside the old one, which they then replace.
+//! Replaces files: a new file is written completely under a temporary name and then renamed.
 //!
 //! Invariants:
 //! - A reader sees the old file or the whole new one, also after a failed write or a power failure.
-//! - The temporary file is created with `O_EXCL` and `O_NOFOLLOW`: a link or a file under its name is an error, and is
-//!   neither followed nor changed.
+//! - The temporary file is created with `O_EXCL` and `O_NOFOLLOW`: an existing link or file with its name is neither
+//!   followed nor changed.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Error, Kind, Result};
 
-/// Creates an empty file beside `path`, in the same folder, under a hidden name that this process has not used before.
+/// Creates an empty file in the folder of `path`, under a hidden name that this process has not used before.
 ///
 /// # Errors
-/// The folder cannot be written to.
+/// The folder is not writable.
 pub fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    // A file of an earlier process with this identifier may be left behind; the next name is free.
+    // An earlier process with this id may have left a file behind; the next name is free.
     for _ in 0..ATTEMPTS {
         let beside = beside(path);
         let mut options = OpenOptions::new();
@@ -32,7 +32,7 @@ pub fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Number of names that are tried for a temporary file.
+/// Number of names tried for a temporary file.
 const ATTEMPTS: usize = 100;
 
 /// Returns an unused name in the folder of `path`.
@@ -45,7 +45,7 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Replaces the file at `path` by one that `write` fills. The new file reaches the disk before it takes the name; if
+/// Replaces the file at `path` by one that `write` fills. The new file is flushed to disk before it is renamed; if
 /// anything fails, the old file stays and the new one is removed. A link at `path` is replaced, not followed.
 ///
 /// ```
@@ -61,7 +61,7 @@ fn beside(path: &Path) -> PathBuf {
 /// ```
 ///
 /// # Errors
-/// The error of `write`; the folder or the disk refuses; `path` names a directory or another special file.
+/// The error of `write`; an error of the folder or the disk; `path` names a directory or another special file.
 pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() && !found.is_symlink() => {
@@ -78,14 +78,15 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> 
     Ok(written?)
 }
 
-/// Opens a device or a FIFO for writing. A FIFO that no process reads is an error; a plain `open` would wait for a
-/// reader.
+/// Opens a device or a FIFO for writing. Returns an error for a FIFO that no process reads; a plain `open` would block
+/// until there is a reader.
 ///
 /// # Errors
-/// No process reads the FIFO, or the system refuses.
+/// No process reads the FIFO, or an error of the system.
 pub fn open_sink(path: &Path) -> io::Result<File> {
     let probe = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-    // Writes should wait for a slow reader, so the file is opened once more while `probe` shows that there is a reader.
+    // Writes should block for a slow reader, so the file is opened again in blocking mode; `probe` has shown that the
+    // FIFO has a reader.
     let sink = OpenOptions::new().write(true).custom_flags(libc::O_NOCTTY).open(path)?;
     drop(probe);
     Ok(sink)

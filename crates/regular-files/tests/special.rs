@@ -1,4 +1,4 @@
-//! Special files: each is refused at once with its type, and no planted link redirects a write.
+//! Special files are rejected at once with their type, and no planted link redirects a write.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use regular_files::{
     Error, Kind, Links, append_or_create, create_beside, open, open_append, open_sink, read, read_text, replace,
 };
 
-/// A folder that is removed after the test.
+/// Folder that is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -107,7 +107,7 @@ fn temporary_names_that_are_taken_are_passed_over() {
     let folder = Folder::new("taken");
     let (path, target) = (folder.path("file"), folder.path("target"));
     let (_, first) = create_beside(&path).unwrap();
-    // The names that follow, as another user would plant them.
+    // Plants links under the next temporary names, as another user could.
     let (stem, count) = first.to_str().unwrap().strip_suffix(".unfinished").unwrap().rsplit_once('-').unwrap();
     let count: u32 = count.parse().unwrap();
     let planted: Vec<String> = (count + 1..count + 60).map(|next| format!("{stem}-{next}.unfinished")).collect();

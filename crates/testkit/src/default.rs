@@ -29,7 +29,7 @@ pub fn make_default(config: Config) -> Result<Machine, AlreadyChosen> {
     chosen(Simulation::new(config))
 }
 
-/// As [`make_default`], whatever `TESTKIT_SEED` and `TESTKIT_SANITIZER` say ([`Simulation::new`]): for programs that
+/// Like [`make_default`], but ignores `TESTKIT_SEED` and `TESTKIT_SANITIZER` ([`Simulation::new`]): for programs that
 /// race on purpose, or that show the history of one seed.
 ///
 /// ```
@@ -41,10 +41,10 @@ pub fn make_default(config: Config) -> Result<Machine, AlreadyChosen> {
 /// ```
 ///
 /// # Errors
-/// As [`make_default`].
+/// Those of [`make_default`].
 ///
 /// # Panics
-/// As [`Simulation::new`].
+/// See [`Simulation::new`].
 pub fn make_default_exactly(config: Config) -> Result<Machine, AlreadyChosen> {
     chosen(Simulation::exactly(config))
 }

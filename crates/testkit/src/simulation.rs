@@ -8,10 +8,10 @@ use cuda_sim::{Bound, Config, LiveHandles, Machine};
 
 use crate::leftovers;
 
-/// Replaces the seed of machines.
+/// Environment variable that overrides the seed of machines.
 const SEED: &str = "TESTKIT_SEED";
 
-/// Has races between streams raised as errors.
+/// Environment variable that raises races between streams as errors.
 const SANITIZER: &str = "TESTKIT_SANITIZER";
 
 /// A runtime on a new simulated machine with one device, both current on this thread: [`SimulatedRuntime::new`] with the
@@ -60,13 +60,13 @@ pub struct Simulation {
 impl Simulation {
     /// Makes a machine and a runtime on it. Both start when they are first used.
     ///
-    /// The environment variable `TESTKIT_SEED` replaces the seed, and `TESTKIT_SANITIZER`, with any value, has every
-    /// race between streams raised as an error, by torch's rules and by bytes: so that a program which needs neither
-    /// can be run under several seeds as it is.
+    /// The environment variable `TESTKIT_SEED` overrides the seed, and `TESTKIT_SANITIZER`, with any value, raises
+    /// every race between streams as an error, by torch's rules and by byte ranges. An existing program can thus run
+    /// under several seeds without changes.
     ///
     /// # Panics
-    /// The configuration lets the first `cuDriverGetVersion` fail, so that there is no driver to make a runtime of; or
-    /// `TESTKIT_SEED` is no number.
+    /// The configuration lets the first `cuDriverGetVersion` fail, so that there is no driver to make a runtime from;
+    /// or `TESTKIT_SEED` is not a number.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let simulation = Self::exactly(match std::env::var(SEED) {
@@ -82,7 +82,7 @@ impl Simulation {
         simulation
     }
 
-    /// As [`Self::new`], whatever the environment says.
+    /// Like [`Self::new`], but ignores the environment.
     pub(crate) fn exactly(config: Config) -> Self {
         // Before anything is told that a listener of another thread could miss.
         crate::listener::have_listeners_asked();

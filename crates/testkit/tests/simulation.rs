@@ -87,7 +87,7 @@ fn the_environment_sets_the_seed_of_every_machine() {
     });
 }
 
-/// Two fills of common bytes that nothing orders.
+/// Queues two fills of overlapping bytes that nothing orders.
 fn race() -> c10_core::Result<()> {
     let simulated = testkit::simulated_runtime();
     let streams = [0, 1].map(|_| simulated.runtime().streams().pooled(DEVICE, 0).unwrap());
@@ -108,7 +108,7 @@ fn the_environment_has_races_raised() {
     });
 }
 
-/// The function of a stream is called although the program, which waits for it, makes no call.
+/// A stream's host function is called although the program, which waits for it, makes no call.
 #[test]
 fn a_program_that_waits_by_a_channel_goes_on() {
     let simulated = testkit::simulated_runtime();

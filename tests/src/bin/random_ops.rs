@@ -1,4 +1,4 @@
-//! Writes random tensor operations with the answers of the host and of the simulated device, a line of JSON for each:
+//! Writes random tensor operations with the results of the host and of the simulated device, one line of JSON each:
 //! `random_ops FILE COUNT SEED DEVICE_EVERY DRIVER`. `tests/differential/replay.py` compares them with PyTorch.
 
 use std::process::ExitCode;

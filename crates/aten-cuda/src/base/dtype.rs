@@ -172,7 +172,7 @@ impl DType {
         }
     }
 
-    /// The C++ type that torch's messages about conversions of numbers write.
+    /// Returns the C++ type name that torch uses in messages about scalar conversions.
     #[must_use]
     pub(crate) const fn conversion_name(self) -> &'static str {
         match self {
@@ -250,8 +250,8 @@ impl DType {
 }
 
 impl DType {
-    /// The dtype that kernels compute in (`at::opmath_type`): `f32` for floats of 8 and 16 bits, pairs of `f32` for pairs
-    /// of `f16`.
+    /// Returns the dtype that kernels compute in (`at::opmath_type`): `f32` for floats of 8 and 16 bits, complex `f32`
+    /// for complex `f16`.
     #[must_use]
     pub(crate) const fn computed(self) -> Self {
         match self {

@@ -1,14 +1,14 @@
-//! Dtypes in the keys of caches.
+//! Packs dtypes into cache keys.
 //!
-//! **Invariant:** a dtype takes a byte, so that keys tell more dtypes apart than there are. The highest code stands for a
-//! number beside tensors, and codes leave the highest bit free for keys that mark numbers with it.
+//! **Invariant:** each dtype takes one byte. The code `NUMBER` denotes a scalar operand. Codes of dtypes leave the
+//! highest bit free, for keys that flag scalars with it.
 
 use crate::base::dtype::DType;
 
-/// Code of an operand that is a number, or that is left out.
+/// Code of an operand that is a scalar or is absent.
 const NUMBER: u8 = 0xff;
 
-// Adding a dtype that would be taken for a number, or for a marked one, does not compile.
+// Adding a dtype whose code collides with `NUMBER` or with the flag bit does not compile.
 const _: () = {
     let mut at = 0;
     while at < DType::ALL.len() {
@@ -17,13 +17,13 @@ const _: () = {
     }
 };
 
-/// Packs dtypes into a word, a byte for each, the last one lowest. A number has no dtype.
+/// Packs dtypes into a word, one byte each, the last in the lowest byte. `None` denotes a scalar.
 pub(crate) fn packed<const N: usize>(dtypes: [Option<DType>; N]) -> u64 {
     const { assert!(N <= 8, "a word has eight bytes") }
     dtypes.into_iter().fold(0, |word, dtype| word << 8 | u64::from(code(dtype)))
 }
 
-/// Packs the common dtype of an operation and those of up to 14 tensors. Keys of different numbers of tensors differ.
+/// Packs the common dtype and the dtypes of up to 14 tensors. Keys for different tensor counts differ.
 pub(crate) fn packed_all(common: DType, dtypes: &[DType]) -> u128 {
     debug_assert!(dtypes.len() <= 14, "a key has sixteen bytes");
     let first = 0x100 | u128::from(code(Some(common)));

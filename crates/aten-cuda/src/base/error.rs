@@ -63,12 +63,12 @@ pub enum Error {
     /// A program of an operation is wrong.
     #[error(transparent)]
     Graph(#[from] kernel_ir::GraphError),
-    /// Something else failed, such as the transfer of a file, a collective, or a body's own work.
+    /// An error of another crate, such as a file transfer, a collective, or the body of a closure.
     #[error(transparent)]
     External(ExternalError),
 }
 
-/// An error of another crate, shared by the clones of the [`Error`] that holds it.
+/// Error of another crate, shared by the clones of the [`Error`] that holds it.
 ///
 /// ```
 /// let failed = std::fs::read("/nonexistent/file").unwrap_err();
@@ -227,13 +227,13 @@ impl c10_core::RuntimeCause for Error {
 }
 
 impl Error {
-    /// Wraps an error of another crate, whose text and sources it keeps.
+    /// Wraps an error of another crate and keeps its text and its sources.
     #[must_use]
     pub fn external(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::External(ExternalError(Arc::new(error)))
     }
 
-    /// Returns the error of another crate that [`Self::external`] wrapped, if it is of this type.
+    /// Returns the error that [`Self::external`] wrapped, if it has type `E`.
     #[must_use]
     pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
         if let Self::External(error) = self { error.0.downcast_ref() } else { None }
@@ -255,7 +255,7 @@ impl Error {
         self.runtime().is_some_and(c10_core::Error::is_out_of_memory)
     }
 
-    /// Names the dimension of an index that is out of range.
+    /// Adds the dimension to an index-out-of-range error.
     pub(crate) fn in_dimension(mut self, at: usize) -> Self {
         if let Self::Tensor(TensorError::IndexOutOfRange { dim, .. }) = &mut self {
             *dim = Some(at);
@@ -296,12 +296,12 @@ pub enum TensorError {
         /// The sizes.
         sizes: Vec<i64>,
     },
-    /// The number of elements, a stride, or the distance between two elements does not fit into 63 bits as bytes.
+    /// The number of elements, a stride, or the distance between two elements overflows 63 bits when counted in bytes.
     #[error("Storage size calculation overflowed with sizes={sizes:?} and strides={strides:?}")]
     ReachTooLarge {
-        /// The sizes.
+        /// Requested sizes.
         sizes: Vec<i64>,
-        /// The strides; those that do not fit into 63 bits are the largest number that does.
+        /// Requested strides; a stride that overflows is saturated.
         strides: Vec<i64>,
     },
     /// Deterministic algorithms are asked for, and the operation has none.
@@ -430,10 +430,10 @@ pub enum TensorError {
          location. Please clone() the tensor before performing the operation."
     )]
     PartialOverlap,
-    /// A dtype does not hold a number.
+    /// A scalar does not fit into a dtype.
     #[error("value cannot be converted to type {} without overflow", dtype.conversion_name())]
     Overflow {
-        /// The dtype.
+        /// Target dtype.
         dtype: DType,
     },
     /// A tensor with other than one element has no single value.
@@ -489,7 +489,7 @@ pub enum TensorError {
         element: i64,
         /// The index.
         index: i64,
-        /// The dimension, where the host found the index.
+        /// Dimension of the index; `None` if the device found the index.
         dim: Option<usize>,
         /// How many places the dimension has.
         size: i64,
@@ -525,7 +525,8 @@ pub enum TensorError {
     Invalid(String),
 }
 
-/// Text of an index out of range: torch's on the first line, where the dimension is known, and the element on the next.
+/// Returns the text of an index-out-of-range error: torch's text on the first line if the dimension is known, then the
+/// element.
 fn index_text(operation: &str, (element, index): (i64, i64), dim: Option<usize>, size: i64) -> String {
     let place = format!("element {element} of the index");
     let Some(dim) = dim else {

@@ -1,15 +1,16 @@
-//! Layouts: where the elements of a view are, checked before there is a view.
+//! Layouts of views, validated before a view is created.
 //!
-//! **Invariants:** every view and every new tensor is checked here ([`check_inside`], [`checked_reach`]). No size, stride or
-//! offset is negative, every element is inside the storage, and neither a stride nor the number of elements (dimensions
-//! of no element counted as one) is above [`LARGEST`]. So a stride in bytes, a contiguous stride of the sizes and the
-//! distance between two elements are in `i64` without a further check. Code that computes a layout does so with
-//! saturating arithmetic: a saturated number is above the limit, and is refused here.
+//! **Invariants:** every view and every new tensor is checked here ([`check_inside`], [`checked_reach`]). Sizes,
+//! strides and offsets are not negative, and every element is inside the storage. Strides and the number of elements
+//! (an empty dimension counts as one) are at most [`LARGEST`]. Strides in bytes, contiguous strides and distances
+//! between elements therefore fit into `i64` without further checks. Code that computes a layout uses saturating
+//! arithmetic: a saturated number exceeds the limit and is rejected here.
 
 use crate::base::dtype::DType;
 use crate::base::error::{Error, Result, TensorError};
 
-/// Largest stride, offset and number of elements: so many elements of 16 bytes have a number of bytes in `i64`.
+/// Largest stride, offset and number of elements. Multiplied by the largest element, 16 bytes, it still fits into
+/// `i64`.
 pub(crate) const LARGEST: i64 = i64::MAX / 16;
 
 /// Checks that a view is inside a storage of `available` bytes.
@@ -25,7 +26,7 @@ pub(crate) fn check_inside(available: usize, dtype: DType, sizes: &[i64], stride
     }
 }
 
-/// Returns the bytes from the first element to the end of the last one, zero for no elements.
+/// Returns the number of bytes from the first element to the end of the last one; zero if there are no elements.
 ///
 /// # Errors
 /// A size or a stride is negative, or their products overflow.
@@ -38,8 +39,8 @@ pub(crate) fn checked_reach(dtype: DType, sizes: &[i64], strides: &[i64]) -> Res
     }
 }
 
-/// Returns the number of elements before the end of the last one, zero for no elements; `None` for a layout that must
-/// not exist.
+/// Returns the number of elements up to the end of the last one, zero if there are no elements; `None` for an invalid
+/// layout.
 #[inline]
 fn reach(sizes: &[i64], strides: &[i64], offset: i64) -> Option<i64> {
     let (mut count, mut is_empty, mut last) = (1_i64, false, Some(offset));
@@ -55,7 +56,7 @@ fn reach(sizes: &[i64], strides: &[i64], offset: i64) -> Option<i64> {
             continue;
         }
         count = count.checked_mul(size).filter(|count| *count <= LARGEST)?;
-        // Without elements no place is reached, however far it would be.
+        // An empty view accesses nothing, however far the offset is.
         last = last.and_then(|last| last.checked_add((size - 1).checked_mul(stride)?));
     }
     if is_empty { Some(0) } else { last?.checked_add(1) }
@@ -65,7 +66,7 @@ fn bytes_of(elements: i64, dtype: DType) -> Option<usize> {
     usize::try_from(elements).ok()?.checked_mul(dtype.itemsize())
 }
 
-/// Explains why a layout must not exist, in torch's words.
+/// Builds torch's error for an invalid layout.
 #[cold]
 fn refused(sizes: &[i64], strides: &[i64], offset: i64, storage: Option<(usize, DType)>) -> Error {
     if sizes.len() != strides.len() {
@@ -101,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers near zero, near the limits and near the ends of `i64`.
+    /// Generates numbers near zero, near the limits and near the ends of `i64`.
     fn number() -> impl Strategy<Value = i64> {
         let near = |center: i64| (-3..=3_i64).prop_map(move |step| center.saturating_add(step));
         prop_oneof![
@@ -118,7 +119,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// The checks accept exactly the layouts that arithmetic of unlimited width finds inside the storage.
+        /// The checks accept exactly the layouts that 128-bit arithmetic finds inside the storage.
         #[test]
         fn checks_agree_with_wide_arithmetic(
             dims in prop::collection::vec((number(), number()), 0..5),

@@ -42,8 +42,8 @@ impl Scalar {
         }
     }
 
-    /// The number as an integer, floats towards zero. Floats beyond the integers and NaN become the lowest integer, as
-    /// processors of x86 convert them.
+    /// Returns the number as an integer; floats are truncated. Floats out of range and NaN become the lowest integer,
+    /// as on x86.
     #[must_use]
     pub const fn to_i64(self) -> i64 {
         match self {
@@ -54,9 +54,10 @@ impl Scalar {
         }
     }
 
-    /// Refuses the number where a dtype does not hold it, by the rule of `c10::Scalar::to`: integers within the range,
-    /// negative ones in `u8` down to -255, floats within the largest finite value or infinite, and no imaginary part in
-    /// a real dtype. Rounding and a lost fraction are accepted, and every number converts to a boolean.
+    /// Checks that a dtype can represent the number, by the rule of `c10::Scalar::to`: integers must be in range, where
+    /// `u8` accepts negative ones down to -255; floats must be infinite or within the largest finite value; a real
+    /// dtype accepts no imaginary part. Rounding and a lost fraction are allowed, and every number converts to a
+    /// boolean.
     ///
     /// # Errors
     /// The dtype does not hold the number.
@@ -71,7 +72,7 @@ impl Scalar {
             _ if dtype == DType::Bool => true,
             Self::Bool(_) => true,
             Self::Int(value) => match integer_range(real) {
-                // A negative number wraps around, as long as its magnitude fits.
+                // A negative number wraps around if its magnitude fits.
                 Some((_, high)) if real == DType::U8 => (-high..=high).contains(&value),
                 Some((low, high)) => (low..=high).contains(&value),
                 None => float_fits(value as f64, real),
@@ -143,15 +144,15 @@ impl From<Complex64> for Scalar {
     }
 }
 
-/// A float as an integer, towards zero; the lowest integer where there is none.
+/// Truncates a float to an integer; returns the lowest integer if the value is out of range.
 #[expect(clippy::cast_possible_truncation, reason = "floats lose their fraction")]
 const fn truncated(value: f64) -> i64 {
-    /// The first float above all integers.
+    /// Smallest float above the `i64` range, 2^63.
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     if value < BEYOND && value >= -BEYOND { value as i64 } else { i64::MIN }
 }
 
-/// The lowest and the highest value of an integer dtype.
+/// Returns the lowest and the highest value of an integer dtype.
 const fn integer_range(dtype: DType) -> Option<(i64, i64)> {
     match dtype {
         DType::U8 => Some((0, u8::MAX as i64)),
@@ -163,7 +164,7 @@ const fn integer_range(dtype: DType) -> Option<(i64, i64)> {
     }
 }
 
-/// Whether a real dtype holds a float but for rounding.
+/// Whether a real dtype can represent a float, apart from rounding.
 #[expect(clippy::cast_precision_loss, reason = "limits are compared as floats, as torch does")]
 fn float_fits(value: f64, dtype: DType) -> bool {
     if let Some((low, high)) = integer_range(dtype) {

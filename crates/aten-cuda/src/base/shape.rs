@@ -1,6 +1,6 @@
 //! Sizes and strides, in elements.
 //!
-//! **Invariants:** the number of elements and of bytes of everything that exists fits into `i64` (`layout`).
+//! **Invariants:** the number of elements and the number of bytes of every existing tensor fit into `i64` (`layout`).
 
 use smallvec::SmallVec;
 
@@ -13,7 +13,7 @@ pub(crate) type Dims = SmallVec<[i64; 6]>;
 /// Returns the number of elements.
 ///
 /// # Errors
-/// A size is negative, or the number, with dimensions of no element counted as one, is above [`LARGEST`].
+/// A size is negative, or the number, with empty dimensions counted as one, is above [`LARGEST`].
 pub(crate) fn checked_numel(sizes: &[i64]) -> Result<i64> {
     if let Some(&size) = sizes.iter().find(|&&size| size < 0) {
         return Err(TensorError::NegativeSize { size, sizes: sizes.to_vec() }.into());
@@ -30,7 +30,7 @@ pub(crate) fn numel(sizes: &[i64]) -> i64 {
     sizes.iter().product()
 }
 
-/// Strides of elements one after another, the last dimension fastest. They saturate: a view with such strides is refused.
+/// Returns the row-major contiguous strides. They saturate on overflow: a view with saturated strides is rejected.
 pub(crate) fn contiguous_strides(sizes: &[i64]) -> Dims {
     let mut strides = Dims::from_elem(1, sizes.len());
     let mut stride = 1;
@@ -82,8 +82,8 @@ pub(crate) fn is_channels_last(sizes: &[i64], strides: &[i64]) -> bool {
     })
 }
 
-/// Strides of four or five dimensions whose elements lie one after another, channels fastest. They saturate: a view with
-/// such strides is refused.
+/// Returns the channels-last strides of four or five dimensions. They saturate on overflow: a view with saturated
+/// strides is rejected.
 pub(crate) fn channels_last_strides(sizes: &[i64]) -> Dims {
     let mut strides = Dims::from_elem(1, sizes.len());
     let mut stride = 1;
@@ -143,10 +143,10 @@ pub(crate) fn has_channels_last(sizes: &[i64], strides: &[i64]) -> bool {
     true
 }
 
-/// Returns the sizes that both broadcast to (`torch.broadcast_shapes`).
+/// Returns the shape that both shapes broadcast to (`torch.broadcast_shapes`).
 ///
 /// # Errors
-/// Two sizes differ and neither is 1, or there are more elements than any tensor has.
+/// Two sizes differ and neither is 1, or the result would have more elements than a tensor can have.
 pub(crate) fn broadcast(a: &[i64], b: &[i64]) -> Result<Dims> {
     let rank = a.len().max(b.len());
     let mut sizes = Dims::from_elem(1, rank);

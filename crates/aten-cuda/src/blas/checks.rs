@@ -144,7 +144,7 @@ pub(super) fn dot(a: &Tensor, b: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an output of another dtype, and gives it the sizes of the result.
+/// Rejects an output of another dtype, and resizes it to the result.
 pub(super) fn output(out: &Tensor, dtype: DType, sizes: &[i64], operands: &[&Tensor]) -> Result<()> {
     if out.dtype() != dtype {
         let (wanted, found) = (dtype.cpp_name(), out.dtype().cpp_name());
@@ -181,18 +181,18 @@ fn same_type(a: &Tensor, b: &Tensor) -> Result<()> {
     Err(invalid(format!("expected scalar type {first} but found {second}")))
 }
 
-/// Refuses factors of products that the dtype does not hold in which products of these elements are computed.
+/// Rejects scalar factors that do not fit into the dtype that the product is computed in.
 pub(super) fn factors(elements: &Tensor, factors: [Scalar; 2]) -> Result<()> {
     factors_in(elements, elements.dtype().computed(), factors)
 }
 
-/// Refuses factors of products with vectors that the dtype of the elements does not hold.
+/// Rejects scalar factors of matrix-vector products that do not fit into the elements' dtype.
 pub(super) fn vector_factors(elements: &Tensor, factors: [Scalar; 2]) -> Result<()> {
     factors_in(elements, elements.dtype(), factors)
 }
 
 fn factors_in(elements: &Tensor, dtype: DType, factors: [Scalar; 2]) -> Result<()> {
-    // A device has no products of integers, which is said later.
+    // Integer products on a device are rejected later, with their own error.
     if elements.dtype().is_integral() && !is_host(elements.device()) {
         return Ok(());
     }

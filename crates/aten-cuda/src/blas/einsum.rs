@@ -72,7 +72,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         named.push(with_diagonals(at, tensor, labels)?);
         check_sizes(at, named.last(), &mut sizes)?;
     }
-    // The labels of the result in its order, then the others in theirs.
+    // The labels of the result in output order, then the summed labels in theirs.
     let summed_over = sizes.keys().copied().filter(|label| !output.contains(label));
     let ranked: Labels = output.iter().copied().chain(summed_over).collect();
     while named.len() > 1 {
@@ -268,8 +268,8 @@ fn cheapest(named: &[Named], output: &Labels, sizes: &BTreeMap<Label, i64>) -> (
     pairs.min_by_key(|&(first, second)| cost(first, second)).unwrap_or((0, 1))
 }
 
-/// The sum of products of two operands over the labels that do not stay. `ranked` has all labels of the equation, those of
-/// the output first, which is the order in which torch lays a product out.
+/// Returns the product of two operands, summed over the labels for which `stays` is false. `ranked` lists all labels of
+/// the equation, output labels first: the order in which torch lays out a product.
 fn contract(left: Named, right: Named, ranked: &Labels, stays: impl Fn(Label) -> bool) -> Result<Named> {
     let of_left = |label: Label| left.size(label) != 1;
     let of_right = |label: Label| right.size(label) != 1;
@@ -283,7 +283,8 @@ fn contract(left: Named, right: Named, ranked: &Labels, stays: impl Fn(Label) ->
     let batch = chosen(&kept, |label| of_left(label) && of_right(label));
     let rows = chosen(&kept, |label| of_left(label) && !of_right(label));
     let columns = chosen(&kept, |label| !of_left(label));
-    // All that is not summed here counts as a column of one element, also a label that neither operand has any more.
+    // Every label that is not summed here counts as a column of size one, even a label that neither operand has any
+    // more.
     let counted = chosen(ranked, |label| !inner.contains(&label) && !of_left(label));
     let turns = comes_first(ranked, &counted, &rows);
     let left = summed(left, |label| !left_alone.contains(&label))?;
@@ -306,7 +307,7 @@ fn chosen(labels: &Labels, is_chosen: impl Fn(Label) -> bool) -> Labels {
     labels.iter().copied().filter(|&label| is_chosen(label)).collect()
 }
 
-/// Whether all of some labels come before all of others in the order of the equation, and there are both.
+/// Whether all labels of `some` come before all of `others` in the order of the equation, and neither list is empty.
 fn comes_first(ranked: &Labels, some: &Labels, others: &Labels) -> bool {
     let rank = |label: Option<&Label>| ranked.iter().position(|known| Some(known) == label);
     match (rank(some.last()), rank(others.first())) {
@@ -316,13 +317,13 @@ fn comes_first(ranked: &Labels, some: &Labels, others: &Labels) -> bool {
 }
 
 impl Named {
-    /// The size of a label's dimension, one where there is none.
+    /// Returns the size of a label's dimension; 1 if the tensor lacks the label.
     fn size(&self, label: Label) -> i64 {
         self.labels.iter().position(|&known| known == label).map_or(1, |at| self.tensor.sizes()[at])
     }
 }
 
-/// Summed over labels that nothing needs any more.
+/// Sums over the labels that no later step needs.
 fn summed(named: Named, stays: impl Fn(Label) -> bool) -> Result<Named> {
     let gone: Vec<i64> =
         named.labels.iter().enumerate().filter(|(_, label)| !stays(**label)).map(|(at, _)| wrapped(at)).collect();
@@ -334,7 +335,8 @@ fn summed(named: Named, stays: impl Fn(Label) -> bool) -> Result<Named> {
     Ok(Named { tensor, labels })
 }
 
-/// With exactly these labels in this order: dimensions of one element are added, and others of one element left out.
+/// Returns the tensor with exactly these labels, in order: missing dimensions are added with size one, others of size
+/// one are dropped.
 fn aligned(named: &Named, labels: &Labels) -> Result<Tensor> {
     let (mut tensor, mut own) = (named.tensor.clone(), named.labels.clone());
     for at in (0..own.len()).rev().filter(|&at| !labels.contains(&named.labels[at])) {

@@ -8,8 +8,8 @@ use crate::base::error::{Result, TensorError};
 use crate::base::scalar::Scalar;
 use crate::tensor::{Tensor, read_complex, scalar_bytes};
 
-/// The product on the host. Floats are summed in `f64`, so that the result is rounded once. Without `alpha` the factors are
-/// left out.
+/// Computes the product on the host. Floats are summed in `f64` and rounded once. If `alpha` is `None` (a zero factor),
+/// the matrices are not read into the sum, so their NaNs do not propagate.
 pub(super) fn product(
     out: &Tensor,
     a: &Tensor,
@@ -37,13 +37,13 @@ pub(super) fn product(
         let products = (0..k).map(|inner| (left[row * k + inner], right[(batch * k + inner) * n + column]));
         let mut value = match factor {
             None => {
-                // What is added keeps its sign, also of a zero.
+                // The addend keeps its sign, even if it is zero.
                 let zero = if added.is_some() { -0.0 } else { 0.0 };
                 Complex64::new(zero, if out.dtype().is_complex() { zero } else { 0.0 })
             }
             Some(factor) if out.dtype().is_complex() => factor * products.map(|(a, b)| a * b).sum::<Complex64>(),
             Some(factor) => {
-                // Of `f64` from a negative zero on, so that a sum of one product keeps its sign: as cuBLAS has it.
+                // `f64` sums start at negative zero, so that a sum of one product keeps its sign, as in cuBLAS.
                 let zero = if out.dtype() == DType::F64 { -0.0 } else { 0.0 };
                 Complex64::from(factor.re * products.fold(zero, |sum, (a, b)| sum + a.re * b.re))
             }

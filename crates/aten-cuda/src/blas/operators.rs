@@ -29,7 +29,7 @@ impl Tensor {
     /// [`Self::mm`] into `out` (m, n).
     ///
     /// # Errors
-    /// As there, or `out` has another dtype or another device.
+    /// Those of [`Self::mm`]; `out` has another dtype or is on another device.
     pub fn mm_out(&self, other: &Self, out: &Self) -> Result<()> {
         checks::matrices("self", self, other)?;
         checks::output(out, self.dtype(), &[self.sizes()[0], other.sizes()[1]], &[self, other])?;
@@ -57,7 +57,7 @@ impl Tensor {
     /// [`Self::addmm`] into `out` (m, n), which may be one of the operands.
     ///
     /// # Errors
-    /// As there, or `out` has another dtype or another device.
+    /// Those of [`Self::addmm`]; `out` has another dtype or is on another device.
     pub fn addmm_out(
         &self,
         mat1: &Self,
@@ -102,7 +102,7 @@ impl Tensor {
     /// [`Self::bmm`] into `out` (b, m, n).
     ///
     /// # Errors
-    /// As there, or `out` has another dtype or another device.
+    /// Those of [`Self::bmm`]; `out` has another dtype or is on another device.
     pub fn bmm_out(&self, other: &Self, out: &Self) -> Result<()> {
         checks::batches(self, other)?;
         checks::output(out, self.dtype(), &[self.sizes()[0], self.sizes()[1], other.sizes()[2]], &[self, other])?;
@@ -133,7 +133,7 @@ impl Tensor {
     /// [`Self::baddbmm`] into `out` (b, m, n), which may be one of the operands.
     ///
     /// # Errors
-    /// As there, or `out` has another dtype or another device.
+    /// Those of [`Self::baddbmm`]; `out` has another dtype or is on another device.
     pub fn baddbmm_out(
         &self,
         batch1: &Self,
@@ -212,7 +212,7 @@ impl Tensor {
     /// [`Self::mv`] into `out` (m).
     ///
     /// # Errors
-    /// As there, or `out` has another dtype or another device.
+    /// Those of [`Self::mv`]; `out` has another dtype or is on another device.
     pub fn mv_out(&self, vector: &Self, out: &Self) -> Result<()> {
         checks::mv(self, vector, None)?;
         checks::output(out, self.dtype(), &[self.sizes()[0]], &[self, vector])?;
@@ -245,7 +245,7 @@ impl Tensor {
     /// [`Self::addmv`] into `out` (m), which may be one of the operands.
     ///
     /// # Errors
-    /// As there, or `out` has another dtype or another device.
+    /// Those of [`Self::addmv`]; `out` has another dtype or is on another device.
     pub fn addmv_out(
         &self,
         matrix: &Self,
@@ -352,7 +352,7 @@ impl Tensor {
     /// [`Self::matmul`] into `out`.
     ///
     /// # Errors
-    /// As there, or `out` has another dtype or another device.
+    /// Those of [`Self::matmul`]; `out` has another dtype or is on another device.
     pub fn matmul_out(&self, other: &Self, out: &Self) -> Result<()> {
         if (self.dim(), other.dim()) == (2, 2) {
             return self.mm_out(other, out);

@@ -281,7 +281,8 @@ impl<'a> Product<'a> {
     fn on_host(&self, out: &Tensor) -> Result<()> {
         let (out3, a, b) = (batched(out)?, batched(self.a)?, batched(self.b)?);
         let c = self.c.map(|c| c.expand(out3.sizes())).transpose()?;
-        // torch's host leaves out factors of zero but in batches and in 16 bits, so that their NaNs do not count.
+        // torch's CPU skips a product with a zero factor, so its NaNs do not propagate; batched and 16-bit products are
+        // not skipped.
         let is_wide = matches!(out.dtype(), DType::F32 | DType::F64 | DType::C64 | DType::C128);
         let alpha = Some(self.alpha).filter(|alpha| alpha.is_true() || self.a.dim() == 3 || !is_wide);
         host::product(&out3, &a, &b, c.as_ref(), alpha, self.beta)?;

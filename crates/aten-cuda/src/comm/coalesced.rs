@@ -206,7 +206,7 @@ impl Flat {
         Ok(Self { whole, layout })
     }
 
-    /// Returns the tensors as views of a memory that is laid out so.
+    /// Returns the tensors as views into `whole`, which has this layout.
     fn parts(&self, whole: &Tensor) -> impl Iterator<Item = Result<Tensor>> {
         self.layout.iter().map(move |(sizes, start)| {
             let (strides, offset) = (contiguous_strides(sizes), whole.storage_offset() + start);

@@ -329,7 +329,7 @@ fn is_whole(tensor: &Tensor) -> bool {
 }
 
 impl View {
-    /// Returns the tensor of these elements in a storage.
+    /// Returns a tensor with this layout over another storage.
     ///
     /// # Errors
     /// The storage is smaller than that of the traced tensor.

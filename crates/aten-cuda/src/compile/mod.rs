@@ -109,12 +109,13 @@ pub enum CompileMode {
     /// Its kernels, one launch after another.
     #[default]
     Default,
-    /// A CUDA graph of them: the host does one launch, and one copy for each argument that does not lie where it lay in the
-    /// calls before. Memory of arguments that do is kept alive with the graph. A function whose graph breaks has one for each
-    /// part. What a call gives lies in memory that the same thread's next call writes again; its tensors have no values then
-    /// ([`crate::TensorError::Overwritten`]). Each thread that calls the function has graphs of its own, in memory of their
-    /// own, which are dropped after the thread has ended. A function that writes to arguments which move, uses other streams or keeps
-    /// tensors that it has made runs as by default; [`ProgramReport::not_graphed`] says why.
+    /// A CUDA graph of the kernels: the host does one launch, and one copy for each argument whose address differs from
+    /// the previous calls. Memory of arguments whose address stays is kept alive with the graph. A function whose graph
+    /// breaks has one graph for each part. Results are in memory that the next call of the function on this thread
+    /// overwrites; the old result tensors are then invalid ([`crate::TensorError::Overwritten`]). Each thread that
+    /// calls the function has its own graphs in its own memory, which are dropped after the thread has ended. A
+    /// function that writes to arguments whose address changes, uses other streams, or keeps tensors that it has made
+    /// runs as in the default mode; [`ProgramReport::not_graphed`] gives the reason.
     ReduceOverhead,
 }
 

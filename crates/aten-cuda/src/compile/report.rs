@@ -23,8 +23,8 @@ pub struct Report {
     pub programs: Vec<ProgramReport>,
     /// Calls that ran the function as it is, since it had as many programs as it may have.
     pub uncompiled: usize,
-    /// Number of its CUDA graphs, of all threads that call it: one for each part of a function whose graph breaks. Those of a
-    /// thread are not counted while it is in a call of such a function.
+    /// Number of CUDA graphs of all threads that call the function: one for each part of a function whose graph breaks.
+    /// The graphs of a thread that is inside such a call are not counted.
     pub graphs: usize,
 }
 

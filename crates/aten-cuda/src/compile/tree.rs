@@ -1,17 +1,17 @@
 //! The CUDA graphs of a function, as a tree (`mode="reduce-overhead"`; torch's CUDA graph trees).
 //!
-//! A call runs one plan, or several where the function's graph breaks. Each plan becomes a graph beneath that of the plan
-//! that ran before it in the call, and reads what those above it gave where it lies. Each thread has a tree of its own for a
-//! function, as in torch. All graphs of a tree have one pool. What the graphs of a call give is there until the thread's
-//! next call of the function; graphs that never run in one call have the same memory: before a graph is captured, the pool
-//! is brought back to its state behind the graph above.
+//! A call runs one plan, or several if the function's graph breaks. Each plan becomes a graph that is a child of the
+//! graph of the plan that ran before it in the call, and reads the results of its ancestors in place. Each thread has
+//! its own tree for a function, as in torch. All graphs of a tree share one pool. The results of a call are valid until
+//! the thread's next call of the function. Graphs on different branches, which never run in one call, share memory:
+//! before a graph is captured, the pool is restored to its checkpoint after the parent graph.
 //!
 //! **Invariants:**
-//! - A graph writes to no memory that another thread's graph of the function writes, but for what both have as arguments.
+//! - A graph writes to no memory that a graph of another thread writes, except memory of shared arguments.
 //! - A plan that has no graph here runs its kernels.
 //! - The graph that a call launched last at a level is the first of its level.
-//! - While a graph is captured, all that the graphs above it gave is handed out.
-//! - Tensors of what an earlier call gave have no values any more from the first launch of a call on.
+//! - While a graph is captured, the results of its ancestors stay allocated.
+//! - Tensors with results of an earlier call are invalid from the first launch of a call on.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -38,11 +38,11 @@ const MOST_BRANCHES: usize = 256;
 /// Graphs of different shapes after which a warning is given, as in torch.
 const MANY_SHAPES: usize = 50;
 
-/// The trees of a function, one for each thread that has called it.
+/// Trees of a function, one for each thread that has called it.
 #[derive(Debug, Default)]
 pub(super) struct ThreadTrees(Mutex<Vec<ThreadTree>>);
 
-/// The tree of a thread. The mark dies with the thread.
+/// Tree of a thread. The weak reference expires when the thread ends.
 #[derive(Debug)]
 struct ThreadTree {
     thread: Weak<()>,
@@ -50,14 +50,15 @@ struct ThreadTree {
 }
 
 thread_local! {
-    /// Lives as long as the thread. Its address is the thread's until the last [`ThreadTree`] of the thread is gone.
+    /// Identity of the thread, alive as long as the thread. Its address is unique until the thread's last
+    /// [`ThreadTree`] is gone.
     static THREAD: Arc<()> = Arc::new(());
 }
 
-/// Held while a graph is captured: a backend may allow one capture at a time.
+/// Lock held while a graph is captured: a backend may allow only one capture at a time.
 static CAPTURES: Mutex<()> = Mutex::new(());
 
-/// The tree of a function and a thread. A call that calls the function takes it away as long as it lasts.
+/// Tree of a function on a thread. A call that runs the function takes the tree out until the call ends.
 #[derive(Debug)]
 pub(super) struct Trees(Mutex<Option<Tree>>);
 
@@ -68,7 +69,7 @@ pub(super) struct Taken {
     tree: Tree,
 }
 
-/// All graphs of a function and a thread.
+/// All graphs of a function on a thread.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pool: Option<GraphPool>,
@@ -120,8 +121,8 @@ impl ThreadTrees {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the calling thread's tree; `None` while the thread ends. Trees of threads that have ended are dropped when
-    /// another thread gets its first.
+    /// Returns the calling thread's tree; `None` while the thread is ending. Trees of ended threads are dropped when a
+    /// new thread gets its first tree.
     pub(super) fn own(&self) -> Option<Arc<Trees>> {
         THREAD.try_with(|thread| self.of(thread)).ok()
     }
@@ -135,7 +136,7 @@ impl ThreadTrees {
         let tree = Arc::new(Trees::default());
         trees.push(ThreadTree { thread: Arc::downgrade(thread), tree: Arc::clone(&tree) });
         drop(trees);
-        // Dropping graphs may wait for others.
+        // Dropping graphs may wait for other threads, so the lock is released first.
         drop(ended);
         tree
     }
@@ -145,7 +146,7 @@ impl ThreadTrees {
         self.lock().iter().map(|own| Arc::clone(&own.tree)).collect()
     }
 
-    /// Drops the graphs of calls that begin with a plan, of every thread.
+    /// Drops the graphs of calls that begin with a plan, on every thread.
     pub(super) fn forget(&self, plan: &Arc<Plan>) {
         for tree in self.all() {
             if let Some(tree) = &mut *tree.lock() {

@@ -172,13 +172,13 @@ impl Kind {
     }
 }
 
-/// A signal with its dimension moved to the end, cut or filled to its length; contiguous. The other dimensions come in the
-/// order of their strides, the largest first, which is the order of the result's memory.
+/// A contiguous signal with the transformed dimension last, trimmed or zero-padded to its length. The other dimensions
+/// are sorted by stride, largest first, which is the memory order of the result.
 struct Signal {
     tensor: Tensor,
     /// Numbers of a whole signal.
     length: i64,
-    /// The dimensions of the input in the order in which they lie here.
+    /// Dimensions of the input, in the order of this tensor's dimensions.
     order: SmallVec<[i64; 6]>,
     norm: Norm,
 }
@@ -193,7 +193,7 @@ impl Signal {
             return Err(invalid(format!("Invalid number of data points ({length}) specified")));
         }
         let (input, kept) = (input.to_dtype(dtype)?, kept(length));
-        // A signal that is filled up is a contiguous copy.
+        // A padded signal is a contiguous copy.
         let is_filled = input.sizes()[dim] < kept;
         let strides = if is_filled { contiguous_strides(input.sizes()) } else { input.strides().into() };
         let mut order: SmallVec<[usize; 6]> = (0..input.dim()).filter(|&other| other != dim).collect();

@@ -119,7 +119,7 @@ pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &st
     let (major, _) = runtime.devices().capability(device)?;
     let refusals = runtime.extension::<Refusals>();
     if !refusals.has_refused.load(Ordering::Relaxed)
-        // A simulator would report each attempt as misuse.
+        // A simulated driver would report each attempt as misuse.
         && !runtime.is_simulated()
         && let Some(image) = image(text, u32::try_from(major).unwrap_or(0))
     {

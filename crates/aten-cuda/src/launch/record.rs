@@ -114,7 +114,7 @@ pub(crate) fn constant(like: &Tensor, bytes: Vec<u8>) -> Result<Option<Tensor>> 
     if count >= MOST_CONSTANTS || kept.saturating_add(bytes.len()) > MOST_BYTES {
         return Ok(None);
     }
-    // Made without the lock: the device is waited for.
+    // The constant is made without the lock, since this waits for the device.
     let made = PuttingOff::paused(|| {
         let stream = Runtime::with_current(|runtime| runtime.streams().current(device))?;
         if stream.is_capturing()? {

@@ -127,7 +127,7 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
     if let Some((at, &order)) = info.iter().enumerate().find(|&(_, &order)| order != 0) {
         return Err(LinalgError::NotPositive { batch: batch(at), order }.into());
     }
-    // Both factors lie by columns, as in torch: the transposed matrices lie by rows.
+    // Both factors are column-major, as in torch: their transposes are row-major.
     if upper {
         return packed.matrices()?.tril(0)?.mh()?.resolve_conj();
     }
@@ -352,7 +352,7 @@ impl Packed {
         self.tensor.view(&sizes)?.transpose(-2, -1)
     }
 
-    /// Reads the matrices on the host, one after the other.
+    /// Reads the matrices on the host, one by one.
     fn tables(&self) -> Result<impl Iterator<Item = Result<Table>>> {
         let size = |size: i64| usize::try_from(size).unwrap_or(0);
         let (rows, columns) = (size(self.rows), size(self.columns));
@@ -364,17 +364,17 @@ impl Packed {
         Ok((0..size(self.batch)).map(one))
     }
 
-    /// Room for the numbers of all matrices.
+    /// Returns an empty vector with room for the elements of all matrices.
     fn room(&self) -> Result<Vec<Complex64>> {
         Ok(host_memory::with_capacity(usize::try_from(self.tensor.numel()).unwrap_or(0))?)
     }
 
-    /// Room for a number for each matrix that says what failed.
+    /// Returns an empty vector with room for one LAPACK `info` code per matrix.
     fn info_on_host(&self) -> Result<Vec<i32>> {
         Ok(host_memory::with_capacity(usize::try_from(self.batch).unwrap_or(0))?)
     }
 
-    /// Writes the numbers of all matrices.
+    /// Writes the elements of all matrices.
     fn store(&self, numbers: Vec<Complex64>) -> Result<()> {
         write(&self.tensor, numbers)
     }

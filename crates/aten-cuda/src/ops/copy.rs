@@ -23,10 +23,10 @@ enum Waiting {
 }
 
 impl Tensor {
-    /// Sets every element to a value (`fill_`), also of an expanded tensor.
+    /// Sets every element to a value (`fill_`); expanded tensors are allowed.
     ///
     /// # Errors
-    /// The dtype does not hold the value, or the device failed.
+    /// The dtype cannot represent the value, or the device failed.
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<&Self> {
         let value = value.into();
         value.check_fits(element_limit(self.dtype(), self.numel(), is_host(self.device())))?;
@@ -42,7 +42,7 @@ impl Tensor {
             graph.finish()
         })?;
         self.storage().note_write();
-        // Repeated elements get the value once.
+        // Writes each repeated element once.
         let target = &self.without_repeats()?;
         let scalars = scalar_bits(value, ty, parts);
         let work = Work { key, program, outputs: &[target], inputs: &[], scalars: &scalars };
@@ -50,7 +50,7 @@ impl Tensor {
         Ok(self)
     }
 
-    /// Sets every element to zero (`zero_`), also of an expanded tensor.
+    /// Sets every element to zero (`zero_`); expanded tensors are allowed.
     ///
     /// # Errors
     /// The device failed.
@@ -82,14 +82,14 @@ impl Tensor {
         self.copy_as(source, Waiting::Yes)
     }
 
-    /// [`Self::copy_`] without waiting (`copy_(non_blocking=True)`): the copy between the host and a device is queued on
-    /// the device's current stream. Elements that come from memory which is not pinned are taken before the call returns;
-    /// pinned ones are read when the copy runs, also where they are converted or laid out anew, which the device does then; and
-    /// pinned memory that is copied to has the elements after it. Both stay alive until then. A copy to memory that is not
-    /// pinned waits all the same, as in torch. Of a view whose elements take up less than half of the pinned memory that it
-    /// spans, the elements are taken before the call returns, unless the copy is captured.
+    /// [`Self::copy_`] without waiting (`copy_(non_blocking=True)`): a copy between the host and a device is queued on
+    /// the device's current stream. A pageable source is read before the call returns. A pinned source is read when the
+    /// copy runs, even if its dtype or layout changes, since the device does the conversion; a pinned target has its
+    /// elements only after the copy has run. The copy keeps both alive until then. A copy to pageable memory waits
+    /// nevertheless, as in torch. A pinned view whose elements fill less than half of the bytes that it spans is also
+    /// read before the call returns, unless the copy is captured.
     ///
-    /// While the current stream captures, host memory has to be pinned.
+    /// While the current stream is capturing, host memory must be pinned.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -355,8 +355,8 @@ fn cuda_device(device: impl c10_core::DeviceArg) -> Result<Device> {
     Ok(Device::cuda(Runtime::with_current(|runtime| device.resolve(runtime))?))
 }
 
-/// Copies between the host and a device, or between two devices. Elements of pinned memory travel as they lie and are
-/// converted on the device; others are converted before they travel, and laid out as the target has them.
+/// Copies between the host and a device, or between two devices. Pinned memory is transferred in its own layout and
+/// converted on the device; pageable memory is converted to the target's dtype and layout before the transfer.
 fn copy_across(target: &Tensor, source: &Tensor, waiting: Waiting) -> Result<()> {
     let (source, target) = (&source.with_signs(source.signs().towards(target.signs())), &target.as_stored());
     let is_captured = refuse_pageable_in_capture([target, source])?;
@@ -405,7 +405,7 @@ fn copy_across(target: &Tensor, source: &Tensor, waiting: Waiting) -> Result<()>
     }
 }
 
-/// Waits for the current stream of a buffer's device, if the copy is to be waited for.
+/// Waits for the current stream of a buffer's device if `waiting` asks for it.
 fn wait_for(buffer: &DeviceBuffer, waiting: Waiting) -> Result<()> {
     match waiting {
         Waiting::Yes => {
@@ -416,8 +416,8 @@ fn wait_for(buffer: &DeviceBuffer, waiting: Waiting) -> Result<()> {
     }
 }
 
-/// Refuses host memory that is not pinned where the copy would be captured: a replay could not read it again. Whether the
-/// copy is captured.
+/// Rejects pageable host memory if the copy would be captured, since a replay could not read it again. Returns whether
+/// the copy is captured.
 fn refuse_pageable_in_capture(tensors: [&Tensor; 2]) -> Result<bool> {
     let Some(device) = tensors.iter().find_map(|tensor| tensor.device().index) else { return Ok(false) };
     let is_capturing = || Runtime::with_current(|runtime| runtime.streams().current(device)?.is_capturing());
@@ -435,12 +435,12 @@ fn refuse_pageable_in_capture(tensors: [&Tensor; 2]) -> Result<bool> {
     Ok(true)
 }
 
-/// A gap is sent with the elements beside it where all bytes are at most this many times those of the elements.
+/// Largest ratio of bytes spanned to bytes of elements for which the gaps of a view are transferred too.
 const MOST_SPREAD: usize = 2;
 
-/// Queues a copy of a view of pinned memory to a device, with its dtype, strides and signs: whatever has to be changed of it
-/// is changed there, in the order of the stream. `None` where the elements lie so far apart that they are better packed by
-/// the host before; inside a capture they travel all the same, since a replay reads them again.
+/// Queues a copy of a pinned view to a device with its dtype, strides and signs; conversions then run on the device, in
+/// stream order. Returns `None` if the elements are so far apart that the host should pack them first. In a capture the
+/// gaps are always transferred, since each replay reads the pinned memory again.
 fn moved_as_it_lies(source: &Tensor, device: Device, is_captured: bool) -> Result<Option<Tensor>> {
     let (Some(pinned), extent) = (source.storage().pinned(), source.byte_extent()) else { return Ok(None) };
     if source.numel() == 0 || (!is_captured && extent > source.nbytes().saturating_mul(MOST_SPREAD)) {

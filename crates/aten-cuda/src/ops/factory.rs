@@ -239,7 +239,7 @@ fn check_numeric(dtype: DType, kernel: &str) -> Result<()> {
     }
 }
 
-/// The dtype that has to hold the numbers of `arange`: that in which torch adds steps up.
+/// Returns the dtype that must be able to represent the arguments of `arange`: torch's accumulation dtype.
 fn counted(dtype: DType, on_host: bool) -> DType {
     match dtype {
         whole if whole.is_integral() => DType::I64,

@@ -267,11 +267,11 @@ impl Tensor {
     }
 }
 
-/// Views that one call makes at most. Chunks of an empty dimension, and parts of an expanded one, need no memory for
-/// elements, so that nothing else bounds their number.
+/// Largest number of views that one call makes. Chunks of an empty dimension or parts of an expanded one need no memory
+/// for elements, so nothing else limits their number.
 const MOST_VIEWS: usize = 1 << 24;
 
-/// Makes a number of views that follows from the caller's numbers.
+/// Makes `count` views; `count` is derived from the caller's arguments.
 fn views(count: i64, mut view: impl FnMut(i64) -> Result<Tensor>) -> Result<Vec<Tensor>> {
     let room = usize::try_from(count).unwrap_or(usize::MAX);
     if room > MOST_VIEWS {
@@ -285,7 +285,7 @@ fn views(count: i64, mut view: impl FnMut(i64) -> Result<Tensor>) -> Result<Vec<
     Ok(made)
 }
 
-/// Returns how many pieces of a positive size cover a length.
+/// Returns the number of pieces of a positive size that cover a length.
 fn pieces(length: i64, size: i64) -> i64 {
     if length > 0 { (length - 1) / size + 1 } else { 0 }
 }

@@ -150,10 +150,11 @@ fn fill_device_floats(tensor: &Tensor, source: &DeviceSource, distribution: &Flo
 }
 
 impl Tensor {
-    /// The halves of complex numbers as a dimension of their own, other tensors as they are; all as they lie in memory.
+    /// Returns a view with the parts of complex numbers as a separate dimension; other tensors unchanged. Both are in
+    /// memory order.
     ///
     /// # Errors
-    /// There are more halves than elements of any tensor.
+    /// The number of parts exceeds the largest number of elements of a tensor.
     pub(super) fn halves(&self) -> Result<Self> {
         if !self.dtype().is_complex() {
             return Ok(self.as_stored());
@@ -373,7 +374,8 @@ impl Tensor {
         kernels::bernoulli_of((self, &view(self)?), (p, &view(p)?), &drawn)
     }
 
-    /// A contiguous tensor with this one's sizes, of ones, each of the probability that is here, and zeros (`bernoulli`).
+    /// Returns a contiguous tensor of ones and zeros with this tensor's sizes, whose elements here are the
+    /// probabilities of a one (`bernoulli`).
     ///
     /// # Errors
     /// As for [`Self::bernoulli_of_`], or there is not enough memory.

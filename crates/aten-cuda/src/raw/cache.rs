@@ -5,8 +5,8 @@
 //!
 //! **Invariants:** a file appears whole under its name or not at all, since it is written under another name and renamed.
 //! Nothing here makes a compilation fail: what cannot be read or written is as if there were no cache, and is told once.
-//! Files without the footer, which may be torch's own, are never removed. Only regular files are opened, and no link in
-//! the folder redirects a write: others may write to the folder.
+//! Files without the footer, which may be torch's own, are never removed. Only regular files are opened, and no
+//! symbolic link in the folder redirects a write: the folder may be writable by other users.
 
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
@@ -21,7 +21,7 @@ use crate::raw::sha1::sha1_hex;
 /// How many bytes of compiled code are kept on disk where nothing else was said: 512 MiB.
 const LIMIT_BYTES: u64 = 512 << 20;
 
-/// Size limit of a file of this cache in bytes. The largest kernels have a few MiB.
+/// Size limit of a cache file in bytes. The largest kernels have a few MiB.
 const FILE_MAX: u64 = 256 << 20;
 
 /// What a file of this cache ends with, before the two lengths and the hash.
@@ -157,10 +157,10 @@ pub(crate) fn read(key: &FileKey<'_>) -> Option<Stored> {
     }
 }
 
-/// Returns the content of a file, or `None` if it is corrupt.
+/// Returns the content of a file; `None` if it is corrupt.
 ///
 /// # Errors
-/// It cannot be opened or read, is no regular file, or is too large.
+/// The file cannot be opened or read, is not a regular file, or is too large.
 fn read_file(path: &Path) -> regular_files::Result<Option<Stored>> {
     let file = regular_files::open(path)?;
     let stored = Stored::parse(regular_files::read_open(&file, FILE_MAX)?);
@@ -173,7 +173,7 @@ fn read_file(path: &Path) -> regular_files::Result<Option<Stored>> {
     Ok(stored)
 }
 
-/// Whether an error says that the cache has no file for a key.
+/// Whether an error means that the cache has no file for a key.
 fn is_missing(error: &regular_files::Error) -> bool {
     matches!(error, regular_files::Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound)
 }
@@ -356,7 +356,7 @@ mod tests {
         assert!(matches!(zero, Err(Error::NotRegular(Kind::CharacterDevice))));
         File::create(&huge).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
         assert!(matches!(read_file(&huge), Err(Error::TooLarge { bytes, .. }) if bytes == 1 << 40));
-        // Removing files looks at their ends alone, and its lock follows no link.
+        // Cleaning up reads only the footers of files, and its lock file follows no link.
         assert!(!is_own(&huge) && !is_own(&fifo));
         std::os::unix::fs::symlink(&target, folder.join(".lock")).expect("a link");
         write_in(&folder, "a_nvrtc", &stored(b"code").bytes()).expect("a writable folder");

@@ -17,7 +17,7 @@ const TOOLKITS: [&str; 4] = ["/usr/local/cuda", "/usr/local/cuda-13", "/usr/loca
 /// More headers than any program has: a circle of includes ends here.
 const MOST_HEADERS: usize = 10_000;
 
-/// Size limit of a header in bytes. The largest of the toolkit has about 1 MiB.
+/// Size limit of a header in bytes. The largest header of the CUDA toolkit has about 1 MiB.
 const HEADER_MAX: u64 = 64 << 20;
 
 /// The folders of the toolkit's headers: beside the compiler's library first, since those are of its version.

@@ -1,7 +1,8 @@
 //! Memory of the host: the crate's own, or that of another library.
 //!
 //! **Invariants:** the memory stays where it is as long as it lives. The bytes are read and written under a lock, so that
-//! threads that share a tensor see whole elements; operations take it several times, and nobody waits for a device under it.
+//! threads that share a tensor see whole elements; operations take the lock several times, and no thread waits for a
+//! device while holding it.
 //!
 //! # Safety
 //! The memory comes from a boxed slice that is given back once, when this is dropped, or from another library, for which
@@ -43,9 +44,9 @@ unsafe impl Send for HostMemory {}
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// Allocates zeros, or returns why the system has no memory for them.
+    /// Allocates zeroed memory; fails if the system has none left.
     pub(super) fn zeros(len: usize) -> Result<Self> {
-        // The error names the bytes that were asked for, not those of whole words.
+        // The error reports the requested bytes, not the bytes rounded up to whole words.
         let words = host_memory::zeroed(len.div_ceil(8)).map_err(|_| MemoryError::HostAllocation { bytes: len });
         Ok(Self::of_words(words.map_err(c10_core::Error::from)?.into_boxed_slice(), len))
     }

@@ -3,11 +3,11 @@
 //! Reading order: this file ([`Storage`]), `host` (memory of the host), `deferred` (memory of traced functions that is
 //! not there yet), `watch` (memory that is watched for writes).
 //!
-//! **Invariants:** a storage keeps its size and its place as long as it lives. Host memory is behind a lock, so that threads
-//! that share a tensor see whole elements. An operation takes the lock for some hundred elements at a time: another thread
-//! may see a part of them before and a part after it. The lock is never held while a device is waited for. Bytes of pinned
-//! memory are copied in and out, since a device may be writing others meanwhile: what an operation on the host has not
-//! changed, it does not write back.
+//! **Invariants:** a storage keeps its size and address as long as it lives. Host memory is behind a lock, so that
+//! threads that share a tensor see whole elements. An operation takes the lock for a few hundred elements at a time, so
+//! another thread may see a partly written tensor. The lock is never held while waiting for a device. Bytes of pinned
+//! memory are copied in and out, since a device may be writing neighbouring bytes: an operation on the host writes back
+//! only the bytes that it changed.
 
 pub(crate) mod deferred;
 mod host;
@@ -150,7 +150,7 @@ impl Storage {
         Ok(Self(Memory::Host(Arc::new(memory))))
     }
 
-    /// Copies the bytes into new host memory that is not pinned.
+    /// Copies the bytes into new pageable host memory.
     pub(crate) fn copied_to_host(&self) -> Result<Self> {
         let memory = HostMemory::zeros(self.nbytes())?;
         self.read_into(0, memory.write().bytes)?;
@@ -324,7 +324,7 @@ impl Storage {
         }
     }
 
-    /// Locks the bytes on the host for reading; pinned memory is copied.
+    /// Locks host bytes for reading; pinned memory is copied.
     pub(crate) fn host(&self) -> Result<HostBytes<'_>> {
         self.note_host_values();
         match &self.0 {
@@ -334,7 +334,7 @@ impl Storage {
         }
     }
 
-    /// Locks the bytes on the host for writing; pinned memory is copied, and changes are written back at the end.
+    /// Locks host bytes for writing; pinned memory is copied, and changed bytes are written back at the end.
     pub(crate) fn host_mut(&self) -> Result<HostBytesMut<'_>> {
         self.note_host_values();
         self.note_write();
@@ -348,14 +348,14 @@ impl Storage {
         }
     }
 
-    /// Copies a range of the bytes, after the work of the current stream where they are on a device.
+    /// Copies a range of the bytes; for device memory, after the work of the current stream.
     pub(crate) fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
         let mut bytes = host_memory::zeroed(len)?;
         self.read_into(offset, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// [`Self::read`] into memory of the caller.
+    /// Like [`Self::read`], into memory of the caller.
     pub(crate) fn read_into(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         // A view without elements may begin anywhere.
         if to.is_empty() {
@@ -379,8 +379,8 @@ impl Storage {
         Ok(())
     }
 
-    /// Copies a range of the bytes on the host to a device, after the work of its current stream, and waits for it. The bytes
-    /// are locked only while they are read, and by then nothing is waited for.
+    /// Copies a range of host bytes to a device, after the work of its current stream, and waits for the copy. The
+    /// bytes are locked only while they are read, and no wait happens under the lock.
     pub(crate) fn copy_to_device(&self, range: Range<usize>, to: &DeviceBuffer, at: usize) -> Result<()> {
         match &self.0 {
             Memory::Host(host) => {
@@ -406,7 +406,7 @@ impl Storage {
     }
 }
 
-/// Why a loop on the host cannot reach memory.
+/// Returns the error for a host loop over memory that is not on the host.
 #[cold]
 fn not_on_host() -> Error {
     invalid("the tensor has no memory on the host")

@@ -16,7 +16,7 @@ impl Tensor {
     /// A host tensor with a copy of these elements, in row-major order (`torch.tensor`).
     ///
     /// # Errors
-    /// The sizes are for another number of elements, or there is not enough memory.
+    /// `sizes` does not match the number of elements, or there is not enough memory.
     pub fn from_slice<T: Element>(elements: &[T], sizes: &[i64]) -> Result<Self> {
         Self::from_bytes(bytemuck::cast_slice(elements), sizes, T::DTYPE)
     }
@@ -24,7 +24,7 @@ impl Tensor {
     /// A host tensor with a copy of these booleans (`torch.tensor`).
     ///
     /// # Errors
-    /// The sizes are for another number of elements, or there is not enough memory.
+    /// `sizes` does not match the number of elements, or there is not enough memory.
     pub fn from_bools(elements: &[bool], sizes: &[i64]) -> Result<Self> {
         Self::from_bytes(bytemuck::cast_slice(elements), sizes, DType::Bool)
     }
@@ -32,7 +32,7 @@ impl Tensor {
     /// A host tensor of any dtype with a copy of the elements' bytes (`torch.frombuffer`).
     ///
     /// # Errors
-    /// The sizes are for another number of bytes, or there is not enough memory.
+    /// `sizes` does not match the number of bytes, or there is not enough memory.
     pub fn from_bytes(bytes: &[u8], sizes: &[i64], dtype: DType) -> Result<Self> {
         let numel = shape::checked_numel(sizes)?;
         if usize::try_from(numel).ok() != bytes.len().checked_div(dtype.itemsize()) {
@@ -58,7 +58,7 @@ impl Tensor {
     /// [`fill_uninitialized_memory`]: crate::deterministic::fill_uninitialized_memory
     ///
     /// # Errors
-    /// A size is negative, the dtype does not hold the value, or there is not enough memory.
+    /// A size is negative, the dtype cannot represent the fill value, or there is not enough memory.
     pub fn empty(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Self> {
         Self::uninitialized(sizes, dtype, device)?.with_values()
     }
@@ -146,7 +146,7 @@ fn no_memory(error: Error, sizes: &[i64], dtype: DType, device: Device) -> Error
     error.in_step(Step { operation: "empty", operands: vec![(dtype, sizes.to_vec(), device)] })
 }
 
-/// Makes a tensor with these strides in new memory, which ends behind the last element.
+/// Makes a tensor with these strides in new memory, which ends after the last element.
 pub(crate) fn empty_strided(sizes: &[i64], strides: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     let bytes = checked_reach(dtype, sizes, strides)?;
     let storage = Storage::new(bytes, device).map_err(|error| no_memory(error, sizes, dtype, device))?;

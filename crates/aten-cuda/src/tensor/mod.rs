@@ -1,9 +1,9 @@
 //! Tensors: what they are, how they are made and read.
 //!
-//! Reading order: this file ([`Tensor`] and its properties), `make` (tensors from values), `read` (values from tensors),
-//! `context` (which operation failed), `view` (other sizes and strides over the same storage), `overlap` (memory that views share), `resize` (outputs that get other sizes),
-//! `place` (which device),
-//! `signs` (conjugates that are views), `typed` (torch's types of tensors), `display` (as torch prints it).
+//! Reading order: this file ([`Tensor`] and its properties), `make` (tensors from values), `read` (values from
+//! tensors), `context` (which operation failed), `view` (other sizes and strides over the same storage), `overlap`
+//! (views that share memory), `resize` (resizing of outputs), `place` (which device), `signs` (conjugates that are
+//! views), `typed` (torch's types of tensors), `display` (as torch prints it).
 
 mod context;
 mod display;
@@ -42,14 +42,14 @@ use crate::storage::Storage;
 /// Clones and views refer to the same memory. Operations on a CUDA device are queued on its current stream and return
 /// before they are done.
 ///
-/// Threads may share a tensor. Where one writes a tensor of the host while another reads it, the reader sees each element
-/// whole, as it was before or as it is after, but not all of them from one moment: a program that needs an operation to be
-/// seen as a whole orders its threads, as with torch.
+/// Threads may share a tensor. If one thread writes a host tensor while another reads it, the reader sees each element
+/// either before or after the write, but not a consistent state of all elements: a program that needs one must
+/// synchronise its threads, as with torch.
 ///
-/// An operation in place or into an output is refused where the output certainly shares memory with an input, other than
-/// element by element, or repeats an element. Of views with gaps that is not certain: where elements of theirs are at one
-/// place, the result is not specified, as in torch. An output that has other sizes than the result gets those of the
-/// result; clones and views of the output that were made before keep theirs.
+/// An in-place operation or an operation with an output is rejected if the output certainly shares memory with an
+/// input, other than element by element, or repeats an element. Overlaps of views with gaps are not detected: if their
+/// elements overlap, the result is unspecified, as in torch. An output whose sizes differ from the result's is resized;
+/// its existing clones and views keep their sizes.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -71,7 +71,7 @@ pub struct Tensor {
     signs: Signs,
     /// Whether regions of autocast keep its casts.
     is_parameter: bool,
-    /// The tensor that this handle refers to since it was resized as an output. All else is read through
+    /// Tensor that this handle refers to after it was resized as an output. All properties are read through
     /// [`Self::latest`].
     resized: OnceLock<Box<Self>>,
 }
@@ -123,11 +123,11 @@ impl DeviceOf for Tensor {
 }
 
 impl Tensor {
-    /// Makes a view of elements as they lie in the storage. Every tensor is made here, by [`Self::with_layout`] or by
+    /// Makes a view of elements in the storage. Every tensor is created here, by [`Self::with_layout`] or by
     /// [`Self::whole_of`].
     ///
     /// # Errors
-    /// The layout must not exist ([`check_inside`]).
+    /// The layout is invalid ([`check_inside`]).
     #[inline]
     pub(crate) fn view_of(storage: Storage, dtype: DType, sizes: Dims, strides: Dims, offset: i64) -> Result<Self> {
         check_inside(storage.nbytes(), dtype, &sizes, &strides, offset)?;
@@ -138,7 +138,7 @@ impl Tensor {
     /// Makes a view of the same storage with other sizes and strides.
     ///
     /// # Errors
-    /// The layout must not exist ([`check_inside`]).
+    /// The layout is invalid ([`check_inside`]).
     pub(crate) fn with_layout(&self, sizes: Dims, strides: Dims, offset: i64) -> Result<Self> {
         let Self { storage, dtype, signs, .. } = self.latest();
         check_inside(storage.nbytes(), *dtype, &sizes, &strides, offset)?;
@@ -146,7 +146,8 @@ impl Tensor {
         Ok(Self { storage, dtype: *dtype, sizes, strides, offset, signs: *signs, is_parameter: false, resized })
     }
 
-    /// Makes a tensor with the sizes and strides of this one, which is contiguous, in new memory of that many elements.
+    /// Makes a tensor with the sizes and strides of this one, which is contiguous, over new memory for the same number
+    /// of elements.
     #[inline]
     pub(crate) fn whole_of(&self, storage: Storage, dtype: DType) -> Self {
         let (sizes, strides) = (Dims::from_slice(self.sizes()), Dims::from_slice(self.strides()));
@@ -270,7 +271,8 @@ impl Tensor {
         shape::is_contiguous(self.sizes(), self.strides())
     }
 
-    /// The address of the first element, on its device or on the host; 0 without elements (`data_ptr()`).
+    /// Returns the address of the first element, on its device or on the host; 0 if there are no elements
+    /// (`data_ptr()`).
     #[must_use]
     pub fn data_ptr(&self) -> u64 {
         if self.is_empty() {
@@ -301,10 +303,10 @@ impl Tensor {
         self.storage().is_pinned()
     }
 
-    /// Makes a view with this layout over other memory.
+    /// Makes a tensor with this layout over another storage.
     ///
     /// # Errors
-    /// The other memory is smaller.
+    /// The other storage is smaller.
     pub(crate) fn over(&self, storage: Storage) -> Result<Self> {
         check_inside(storage.nbytes(), self.dtype, self.sizes(), self.strides(), self.storage_offset())?;
         Ok(Self { storage, is_parameter: false, ..self.clone() })
@@ -316,8 +318,8 @@ impl Tensor {
         self.sizes().contains(&0)
     }
 
-    /// Returns the place of the first element in the storage, in bytes. A view without elements has the place 0: its
-    /// offset may be outside the storage.
+    /// Returns the byte offset of the first element in the storage; 0 for an empty view, whose own offset may be
+    /// outside the storage.
     #[inline]
     pub(crate) fn byte_offset(&self) -> usize {
         if self.is_empty() {

@@ -1,23 +1,23 @@
-//! Memory that elements share, by torch's rule: an operation is refused only where an overlap is certain.
+//! Detects views that share memory, by torch's rule: only a certain overlap is an error.
 //!
-//! Whether the elements of two views with gaps share memory is a hard question. Such views are accepted: where their
-//! elements are at the same places, the result of the operation is not specified, as in torch. Every access is inside the
-//! storage all the same, since each view is.
+//! Deciding whether two views with gaps share elements is a hard problem. Such views are accepted: if their elements
+//! overlap, the result of the operation is unspecified, as in torch. Accesses stay inside the storage in any case,
+//! since every view does.
 
 use crate::base::error::{Result, TensorError};
 use crate::base::shape::{self, Dims};
 use crate::tensor::Tensor;
 
-/// How the memory of two views is shared.
+/// Relation of the memory of two views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Overlap {
-    /// No element is shared.
+    /// The views share no element.
     None,
-    /// Each element has the place that it has in the other view.
+    /// Each element is at the same address in both views.
     Full,
-    /// Some memory is shared.
+    /// The views share some memory.
     Partial,
-    /// The views have gaps in the same range of memory, so that nothing is certain.
+    /// The views have gaps and their memory ranges intersect: an overlap is possible but not certain.
     Unknown,
 }
 
@@ -38,25 +38,25 @@ fn between(one: &Tensor, other: &Tensor) -> Overlap {
     if is_dense(one) && is_dense(other) { Overlap::Partial } else { Overlap::Unknown }
 }
 
-/// Whether two views may share memory: their ranges overlap.
+/// Whether the memory ranges of two views intersect.
 pub(crate) fn may_share(one: &Tensor, other: &Tensor) -> bool {
     between(one, other) != Overlap::None
 }
 
-/// Whether two views may share memory other than element by element: work that reads one and writes the other in any
-/// order needs a copy.
+/// Whether two views may share memory other than element by element. If so, an operation that reads one and writes the
+/// other in arbitrary order needs a copy.
 pub(crate) fn may_mix(one: &Tensor, other: &Tensor) -> bool {
     matches!(between(one, other), Overlap::Partial | Overlap::Unknown)
 }
 
-/// Whether a dimension certainly repeats elements.
+/// Whether a dimension with stride zero repeats elements.
 pub(crate) fn repeats(tensor: &Tensor) -> bool {
     let is_repeated = |(&size, &stride): (&i64, &i64)| size > 1 && stride == 0;
     !tensor.is_empty() && tensor.sizes().iter().zip(tensor.strides()).any(is_repeated)
 }
 
-/// Refuses an output that repeats an element, or shares memory with an input other than element by element, where that is
-/// certain. Notifies the observers of the output's memory that it is about to be written.
+/// Rejects an output that certainly repeats an element, or that certainly shares memory with an input other than
+/// element by element. Notifies the observers of the output's memory that it is about to be written.
 pub(crate) fn check_overlap(out: &Tensor, inputs: &[&Tensor]) -> Result<()> {
     out.storage().note_write();
     if repeats(out) {
@@ -69,10 +69,10 @@ pub(crate) fn check_overlap(out: &Tensor, inputs: &[&Tensor]) -> Result<()> {
 }
 
 impl Tensor {
-    /// Returns the view with one element in place of those that a dimension repeats.
+    /// Returns a view in which each repeated dimension has size one.
     ///
     /// # Errors
-    /// None: the view is inside the storage as this one is.
+    /// None: the view is inside the storage, as this one is.
     pub(crate) fn without_repeats(&self) -> Result<Self> {
         let is_repeated = |(&size, &stride): (&i64, &i64)| size > 1 && stride == 0;
         if !repeats(self) {
@@ -84,7 +84,7 @@ impl Tensor {
     }
 }
 
-/// Refuses two outputs of one operation that certainly share an element.
+/// Rejects two outputs of one operation that certainly share an element.
 pub(crate) fn check_apart(one: &Tensor, other: &Tensor) -> Result<()> {
     match between(one, other) {
         Overlap::None | Overlap::Unknown => Ok(()),

@@ -26,7 +26,7 @@ impl Tensor {
     /// The booleans in row-major order, after the work of the current stream (`tolist`).
     ///
     /// # Errors
-    /// The elements are no booleans, there is not enough memory, or the device failed.
+    /// The elements are not booleans, there is not enough memory, or the device failed.
     pub fn to_bools(&self) -> Result<Vec<bool>> {
         if self.dtype() != DType::Bool {
             return Err(TensorError::WrongDType { wanted: DType::Bool, found: self.dtype() }.into());
@@ -40,13 +40,14 @@ impl Tensor {
     /// # Errors
     /// There is not enough memory, or the device failed.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        // Before the device is waited for: an expanded tensor has more bytes than its memory.
+        // Allocates before waiting for the device: an expanded tensor has more bytes than its storage, so this may
+        // fail.
         let mut bytes = host_memory::zeroed(self.nbytes())?;
         self.read_elements(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Reads the elements in row-major order into `to`, which has room for all of them.
+    /// Reads the elements in row-major order into `to`, which must have the right size.
     fn read_elements(&self, to: &mut [u8]) -> Result<()> {
         if self.is_contiguous() {
             self.storage().read_into(self.byte_offset(), to)?;

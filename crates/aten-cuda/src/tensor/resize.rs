@@ -1,7 +1,7 @@
-//! Outputs that get the sizes of their result (torch's `out=`).
+//! Resizes outputs to their result (torch's `out=`).
 //!
-//! Operations take their output by reference, so a handle is resized behind it: it refers to another tensor from then
-//! on, which has the new sizes. Clones and views that were made before keep theirs.
+//! Operations take the output by reference, so resizing uses interior mutability: the handle refers to another tensor
+//! with the new sizes from then on. Existing clones and views keep their sizes.
 
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::layout::checked_reach;
@@ -9,12 +9,12 @@ use crate::base::shape::{Dims, checked_numel};
 use crate::storage::Storage;
 use crate::tensor::Tensor;
 
-/// Times that one handle is resized at most: each time the handle keeps what it referred to before.
+/// Limit of resizes of one handle: each resize keeps the previous tensor alive inside the handle.
 const MOST_RESIZES: usize = 1 << 10;
 
 impl Tensor {
-    /// Gives the handle other sizes and strides. Its memory stays where it has room for them; else the handle gets new
-    /// memory, which is not set.
+    /// Changes the sizes and strides of the handle. It keeps its memory if that is large enough; otherwise it gets new,
+    /// uninitialised memory.
     fn resize_to(&self, sizes: &[i64], strides: &[i64]) -> Result<()> {
         checked_numel(sizes)?;
         let (latest, start) = (self.latest(), self.storage_offset());
@@ -35,16 +35,16 @@ impl Tensor {
         if resizes >= MOST_RESIZES {
             return Err(invalid(format!("an output was resized {MOST_RESIZES} times; make a new tensor")));
         }
-        // Another thread may have resized the handle meanwhile.
+        // Another thread may have resized the handle in the meantime.
         latest.resized.set(Box::new(made)).map_err(|_| invalid("an output was resized by two threads at once"))
     }
 }
 
-/// Gives an output the sizes of a result: in silence where it has no elements, else with torch's warning. `strides`
-/// returns the strides of the resized output.
+/// Resizes an output to a result, with torch's warning unless the output is empty. `strides` returns the strides of the
+/// resized output.
 ///
 /// # Errors
-/// The output is one of the operands and has other sizes; there is not enough memory; the output was resized very often.
+/// The output is an operand and has other sizes; there is not enough memory; the output was resized too often.
 pub(crate) fn resize_output(
     out: &Tensor,
     operands: &[&Tensor],

@@ -1,5 +1,5 @@
-//! Other sizes and strides over the same storage. None of these copies an element, but [`Tensor::reshape`] and
-//! [`Tensor::contiguous`] where they must. All make their view by [`Tensor::with_layout`], which checks it.
+//! Other sizes and strides over the same storage. None of these functions copies elements, except [`Tensor::reshape`]
+//! and [`Tensor::contiguous`] where they must. All views are made by [`Tensor::with_layout`], which checks them.
 
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{self, Dims, contiguous_strides, wrap_dim};
@@ -136,7 +136,7 @@ impl Tensor {
         let start = place(start.unwrap_or(0));
         let end = place(end.unwrap_or(i64::MAX)).max(start);
         let (mut sizes, mut strides) = (Dims::from_slice(self.sizes()), Dims::from_slice(self.strides()));
-        // Rounded up without a sum that a large step would make overflow.
+        // Rounds up without a sum that could overflow for a large step.
         sizes[at] = if start < end { (end - start - 1) / step + 1 } else { 0 };
         let offset = self.storage_offset().saturating_add(start.saturating_mul(strides[at]));
         strides[at] = strides[at].saturating_mul(step);

@@ -55,7 +55,7 @@ pub(crate) struct DeviceMemory {
     told: Told,
 }
 
-/// Bytes of host memory that are copied at once where they have to be taken under a lock.
+/// Largest number of bytes of host memory that are copied under a lock at once.
 const PART: usize = 16 << 20;
 
 /// Who gives memory back.
@@ -294,7 +294,8 @@ impl DeviceBuffer {
     }
 
     /// Copies `from` into the buffer at `offset`, after the work of the current stream of the buffer's device and of
-    /// the stream that the buffer was allocated on. The copy is done when the call returns, and every stream sees it.
+    /// the stream that the buffer was allocated on. The copy is complete when the call returns and is visible to all
+    /// streams.
     ///
     /// # Errors
     /// The bytes do not fit, the current stream is capturing, the sync debug mode forbids waiting, or
@@ -311,10 +312,11 @@ impl DeviceBuffer {
         self.runtime.waited(ready, self.device_index(), copied)
     }
 
-    /// Copies `bytes` bytes into the buffer at `offset`, after the work of the current stream of the buffer's device. `read`
-    /// fills memory with the bytes from a place on; it is called once for each part of at most 16 MiB, after the device has
-    /// come so far and while nothing waits, so that it may take a lock which functions of the program take on the stream. The
-    /// copy is done when the call returns, and every stream sees it.
+    /// Copies `bytes` bytes into the buffer at `offset`, after the work of the current stream of the buffer's device
+    /// and of the stream that the buffer was allocated on. `read(place, part)` fills `part` with the bytes from `place`
+    /// on. It is called once for each part of at most 16 MiB, after the preceding work on the device is done and while
+    /// no wait is in progress. It may therefore take a lock that host functions of the stream take. The copy is
+    /// complete when the call returns and is visible to all streams.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -325,7 +327,7 @@ impl DeviceBuffer {
     /// ```
     ///
     /// # Errors
-    /// As for [`Self::copy_from_slice`], or there is no memory for a part.
+    /// Those of [`Self::copy_from_slice`], or there is no memory for a part.
     pub fn copy_from_parts(&self, offset: usize, bytes: usize, mut read: impl FnMut(usize, &mut [u8])) -> Result<()> {
         PuttingOff::settle("memory is copied");
         check_range(offset, bytes, self.len())?;
@@ -347,8 +349,8 @@ impl DeviceBuffer {
     }
 
     /// Copies the buffer's bytes from `offset` on into `to`, after the work of the current stream of the buffer's
-    /// device and of the stream that the buffer was allocated on. Work of other streams has to be waited for, as has
-    /// that of the buffer's stream where another library made the stream. The copy is done when the call returns.
+    /// device and of the stream that the buffer was allocated on. The caller must wait for work of other streams, and
+    /// for work of the allocation stream if another library created it. The copy is complete when the call returns.
     ///
     /// # Errors
     /// The buffer ends before `to` is full, the current stream is capturing, the sync debug mode forbids waiting, or
@@ -687,8 +689,8 @@ impl DeviceBuffer {
         }
     }
 
-    /// Returns the stream that copies of plain host memory are queued on. Their order is after the stream that the
-    /// buffer was allocated on, too.
+    /// Returns the stream that copies of pageable host memory are queued on, ordered after the stream that the buffer
+    /// was allocated on.
     fn for_host_copy(&self) -> Result<(&Started, Stream)> {
         let ready = self.runtime.ready()?;
         let stream = self.runtime.streams().current(self.device_index())?;
@@ -702,8 +704,9 @@ impl DeviceBuffer {
         Ok((ready, stream))
     }
 
-    /// Orders later work of a stream after the work so far of the stream that the buffer was allocated on. That of a
-    /// capture does not run, and a stream of another library may be gone.
+    /// Orders later work of `stream` after the current work of the stream that the buffer was allocated on. Does
+    /// nothing if that stream is capturing, since captured work does not run, or if another library created it, since
+    /// it may be gone.
     #[cold]
     fn follow_own_stream(&self, ready: &Started, stream: StreamRef) -> Result<()> {
         let own = self.memory.stream;

@@ -250,7 +250,7 @@ impl Event {
         })
     }
 
-    /// Orders later work of `stream` after the work of `earlier` so far.
+    /// Orders later work of `stream` after the current work of `earlier`.
     pub(crate) fn order(runtime: &Runtime, earlier: StreamRef, stream: StreamRef) -> Result<()> {
         let (event, ready) = (Self::on(runtime, EventOptions::default()), runtime.ready()?);
         event.inner.record(ready, earlier)?;

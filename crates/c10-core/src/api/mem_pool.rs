@@ -111,10 +111,10 @@ impl MemPools<'_> {
         Ok(MemPool(Arc::new(Pool { runtime: self.0.clone(), id, device, allocator, _pinned: pinned })))
     }
 
-    /// Takes memory that this thread asks for on `device` from the pool, until the guard is dropped; torch's
-    /// `use_mem_pool`. Of nested guards the innermost counts. While any thread holds such a guard, memory that was used
-    /// on other streams is not reused, and `empty_cache` frees no memory outside of pools. A request that would fail since
-    /// memory ran out waits for those streams and frees all unused memory first, except during a capture.
+    /// Serves this thread's requests on `device` from the pool until the guard is dropped; torch's `use_mem_pool`. With
+    /// nested guards the innermost one applies. While any thread holds a guard, memory that was used on other streams
+    /// is not reused, and `empty_cache` frees no memory outside of pools. A request that would fail because memory ran
+    /// out first waits for those streams and frees all unused memory, except during a capture.
     ///
     /// # Errors
     /// A guard of the same pool is held already, the pool belongs to another runtime, or the device does not exist.

@@ -298,12 +298,12 @@ impl PinnedMemory<'_> {
         ready.pinned.cache.empty(&ready.api)
     }
 
-    /// Notes that the pinned memory in which an address lies is used on a stream, as [`PinnedBuffer::record_stream`]
-    /// does; while the stream captures, the graph and its pool keep the memory. Returns `false` if no pinned memory in use
-    /// lies at the address. Queues no work.
+    /// Notes that the pinned memory at an address is used on a stream, like [`PinnedBuffer::record_stream`]; while the
+    /// stream is capturing, the graph and its pool keep the memory alive. Returns `false` if no pinned memory in use
+    /// contains the address. Queues no work.
     ///
     /// # Errors
-    /// The stream belongs to another runtime, or the driver cannot tell whether it captures.
+    /// The stream belongs to another runtime, or the driver cannot tell whether the stream is capturing.
     pub fn record_stream(self, address: usize, stream: &Stream) -> Result<bool> {
         self.0.check_same(stream.runtime(), "stream")?;
         let Some(ready) = self.0.started() else { return Ok(false) };

@@ -1,7 +1,7 @@
-//! Vectors whose length comes from a caller, a file or another process.
+//! Fallible allocation of vectors whose length comes from a caller, a file or another process.
 //!
-//! The standard library ends the process where such a vector does not fit into memory. The functions here return
-//! [`MemoryError::HostAllocation`] instead. Vectors of a small, fixed length need none of this.
+//! The standard library aborts the process if such a vector does not fit into memory; these functions return
+//! [`MemoryError::HostAllocation`]. Vectors of a small, fixed length do not need them.
 //!
 //! **Invariant:** memory is reserved once, for the full length, before anything is computed.
 
@@ -25,7 +25,7 @@ pub fn with_capacity<T>(count: usize) -> Result<Vec<T>> {
     Ok(made)
 }
 
-/// Returns `count` elements whose bytes are all zero. Pages that are never written take no memory.
+/// Returns `count` elements whose bytes are all zero. Pages that are never written occupy no physical memory.
 ///
 /// # Errors
 /// [`MemoryError::HostAllocation`].
@@ -59,7 +59,7 @@ pub fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
 /// [`MemoryError::HostAllocation`].
 pub fn collected<T>(count: usize, elements: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     let mut made = with_capacity(count)?;
-    // `take` keeps an iterator that is longer than announced from growing the vector.
+    // `take` stops an iterator that yields more than `count` elements from growing the vector.
     made.extend(elements.into_iter().take(count));
     Ok(made)
 }

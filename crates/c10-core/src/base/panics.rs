@@ -1,22 +1,22 @@
-//! Panics of the program's functions, where none may leave.
+//! Containment of panics in callbacks of the program.
 //!
-//! A panic that reaches a caller in C ends the process. So does a second one while the first is unwound, or a panic of a
-//! destructor behind a guard: a payload is a value of the program too, whose `Drop` may panic.
+//! A panic that unwinds into a C caller aborts the process. So does a second panic during unwinding, and a payload is a
+//! value of the program whose `Drop` may panic too.
 //!
-//! **Invariant:** neither function here unwinds, whatever the program's values do when they are dropped.
+//! **Invariant:** neither function of this module unwinds, whatever the program's destructors do.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A panic that was caught, with its text. The payload is gone.
+/// Text of a panic that was caught. The payload itself is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaughtPanic {
-    /// The text of the panic, or what stands for a payload that is no text.
+    /// Text of the panic, or a placeholder if the payload is not a string.
     pub text: String,
 }
 
-/// Calls a function, and catches its panic.
+/// Calls a function and catches its panic.
 ///
 /// ```
 /// use c10_core::panics::caught;
@@ -35,10 +35,10 @@ pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     })
 }
 
-/// Drops a value; a panic of its destructor ends here.
+/// Drops a value and catches a panic of its destructor.
 pub fn discard<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-        // Its destructor may panic again, and so on: it is never called.
+        // The payload's destructor could panic again, without end, so it is never called.
         let _ = ManuallyDrop::new(payload);
     }
 }
@@ -52,7 +52,7 @@ fn text_of(payload: &(dyn Any + Send)) -> &str {
 mod tests {
     use super::*;
 
-    /// A payload whose destructor panics with another one, so many times.
+    /// Panic payload whose destructor panics with another payload, this many times.
     struct Nested(u32);
 
     impl Drop for Nested {

@@ -1,7 +1,7 @@
 //! Telling a driver which blocks the caching allocators have handed out, where it asks for that.
 //!
-//! A simulated driver that checks kernels has a table of functions for this; a real driver has none. It is looked for once.
-//! Another table tells simulated drivers from others.
+//! A simulated driver that checks kernels exports a table of functions for this; a real driver does not. The table is
+//! looked up once. A second table identifies simulated drivers.
 //!
 //! # Safety
 //! The table belongs to the driver and lives as long as the process, as that of every `cuGetExportTable` does. Its functions

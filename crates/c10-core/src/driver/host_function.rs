@@ -4,7 +4,7 @@
 //! function was removed, the number is not found and nothing happens.
 //!
 //! **Invariants:** a function that was queued by itself is called at most once. A function that a graph calls exists as
-//! long as its [`Repeated`]. A panic of a function is caught, and so is one of whatever is dropped with it.
+//! long as its [`Repeated`]. Panics of a function, and of destructors of what it owns, are caught.
 //!
 //! # Safety
 //! The one unsafe block is a call through the function table. The function that it passes takes any number.
@@ -44,17 +44,17 @@ fn insert(function: HostFunction) -> usize {
     number
 }
 
-/// Calls the function of a number, for the driver.
+/// Callback of the driver: calls the function with this number.
 extern "C" fn call(number: *mut c_void) {
     let number = number.addr();
     let panicked = caught(|| run(number)).map_or(true, |is_well| !is_well);
     if panicked {
-        // Whoever hears the warning is the program's too.
+        // A subscriber that receives the warning is the program's code and may panic too.
         let _ = caught(|| warning!("a function that a stream called on the host panicked; the stream goes on"));
     }
 }
 
-/// Calls the function of a number, if there is one. Whether it did not panic.
+/// Calls the function with this number, if there is one. Returns `false` if it panicked.
 fn run(number: usize) -> bool {
     let mut waiting = lock();
     match waiting.get(&number) {
@@ -63,7 +63,8 @@ fn run(number: usize) -> bool {
             let function = Arc::clone(function);
             drop(waiting);
             let called = caught(|| function());
-            // This may be the last handle. It is dropped after the panic was caught: a second one would end the process.
+            // This may be the last handle. It is dropped after the panic was caught, since a second panic while
+            // unwinding would abort the process.
             discard(function);
             called.is_ok()
         }

@@ -83,8 +83,8 @@ impl Api {
         self.stream_wait_after_launch(stream)
     }
 
-    /// [`Self::stream_wait_on_host`] where each launch is waited for (`CUDA_LAUNCH_BLOCKING`), also below locks that are held
-    /// while work is queued.
+    /// [`Self::stream_wait_on_host`] after each launch under `CUDA_LAUNCH_BLOCKING`, allowed while locks for queueing
+    /// work are held.
     pub(crate) fn stream_wait_after_launch(&self, stream: StreamRef) -> Result<()> {
         let _spared = self.spare_others()?;
         self.bind_unless_named(stream)?;

@@ -57,10 +57,10 @@ pub(crate) struct Memory {
     pub(crate) origin: Origin,
 }
 
-/// One block.
-/// Bit of the number of owners that is set while the last one leaves, so that nobody becomes another.
+/// Flag in the owner count, set while the last owner leaves: no other owner can join then.
 const LEAVING: u32 = 1 << 31;
 
+/// Block of pinned memory.
 #[derive(Debug)]
 pub(crate) struct Block {
     next: AtomicU32,
@@ -147,14 +147,15 @@ impl Block {
         self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds an owner on behalf of a caller that need not be one; returns whether the block has an owner that stays.
+    /// Adds an owner on behalf of a caller that need not be an owner; returns `false` if the block has none or its last
+    /// one is leaving.
     pub(crate) fn join(&self) -> bool {
         let joined = |owners: u32| (owners > 0 && owners & LEAVING == 0).then(|| owners + 1);
         self.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, joined).is_ok()
     }
 
-    /// Takes the caller off the owners, unless it is the last; returns whether it is the last. That one stays an owner until
-    /// [`Self::disown`], and no other can join it.
+    /// Removes the caller from the owners and returns `false`; if the caller is the last owner, returns `true`. The
+    /// last owner stays an owner until [`Self::disown`], and no other can join.
     #[inline]
     pub(crate) fn leave(&self) -> bool {
         loop {

@@ -55,7 +55,7 @@ impl Options {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a block that has to wait is not given back yet"]
 pub(crate) enum Released {
-    /// Others have it too.
+    /// Result of the retries of a request that found no memory.
     Shared,
     /// It can serve again.
     Cached,
@@ -80,7 +80,7 @@ pub(crate) struct PinnedCache {
 
 /// Answer to a request that found nothing cached.
 enum Taken {
-    /// A block that was given back meanwhile.
+    /// A cached block that became free in the meantime.
     Block(BlockId),
     /// New memory.
     Memory(Memory),
@@ -171,8 +171,8 @@ impl PinnedCache {
         self.classes.give(self.blocks.get(block).class(), &self.blocks, block);
     }
 
-    /// A new block from the driver or the reserved segment. When there is no memory, what is cached goes back first, and
-    /// then blocks are waited for.
+    /// Allocates a new block from the driver or from the reserved segment. If there is no memory, releases cached
+    /// blocks and retries, then waits for blocks in use by streams and retries.
     #[cold]
     fn take_new<D: HostDriver>(&self, driver: &D, device: DeviceIndex, class: SizeClass) -> Result<BlockId> {
         let _relaxed = Relaxed::new(driver)?;
@@ -189,8 +189,8 @@ impl PinnedCache {
         Ok(block)
     }
 
-    /// Serves a request that there was no memory for: gives what is cached back and asks again, and does so once more
-    /// after the streams that use blocks were waited for.
+    /// Retries a request that found no memory: releases cached blocks and asks again, then does so once more after
+    /// waiting for the streams that use blocks.
     #[cold]
     fn take_again<D: HostDriver>(
         &self,
@@ -361,7 +361,7 @@ impl PinnedCache {
         block.map(|block| block.record(stream)).is_some()
     }
 
-    /// Adds an owner to the block that an address lies in; `None` if there is none that is handed out.
+    /// Adds an owner to the block that contains an address; `None` if no block in use contains it.
     pub(crate) fn share_address(&self, address: usize) -> Option<(BlockId, &Block)> {
         let books = self.lock_books();
         let id = books.find(&self.blocks, address)?;

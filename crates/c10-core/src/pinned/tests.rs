@@ -213,7 +213,7 @@ fn a_reserved_segment_is_made_once_and_used_up() {
     assert!(driver.state().memory.is_empty());
 }
 
-/// Blocks that wait for streams are waited for before there is no memory: the second request would find them.
+/// Blocks that wait for streams are waited for before a request fails; otherwise a second request would succeed.
 #[test]
 fn blocks_in_use_by_streams_are_waited_for_before_there_is_none() {
     for (held, wanted) in [(8 << 10, 8 << 10), (8 << 10, 4 << 10), (4 << 10, 8 << 10)] {
@@ -225,7 +225,7 @@ fn blocks_in_use_by_streams_are_waited_for_before_there_is_none() {
         let found = cache.alloc(&driver, || DEVICE, wanted);
         assert!(found.is_ok(), "{held} bytes waited for {wanted}: {:?}", found.map(drop));
         assert_eq!(cache.inconsistency(), None);
-        // Memory that is in use is not there, however often it is asked for.
+        // Memory in use stays unavailable, however often it is requested.
         assert!(cache.alloc(&driver, || DEVICE, 16 << 10).is_err());
     }
     let (cache, driver) = (cache(), Model::default());

@@ -177,9 +177,9 @@ impl Waiting {
         }
     }
 
-    /// Waits until the events recorded so far have passed; blocks are taken back by [`Self::poll`]. No lock is held
-    /// meanwhile: an event that another thread takes back and records again is only waited for longer. Trouble with the
-    /// driver ends the wait.
+    /// Waits until the events recorded so far have passed; [`Self::poll`] then takes the blocks back. No lock is held
+    /// while waiting: if another thread reuses and re-records an event, the wait only takes longer. A driver error ends
+    /// the wait.
     pub(crate) fn wait<D: HostDriver>(&self, driver: &D) {
         let events: Vec<EventHandle> = self.lock().events.iter().map(|(event, _)| event).collect();
         let _ = events.into_iter().try_for_each(|event| driver.wait_for_event(event));

@@ -332,8 +332,8 @@ impl Runtime {
         Ok((table.version().0, table.origin().to_owned()))
     }
 
-    /// Whether the driver simulates its devices: no GPU computes then, and times tell of the simulator. `false` where
-    /// no driver can be loaded.
+    /// Whether the driver simulates its devices: no GPU computes, and timings are those of the simulator. `false` if no
+    /// driver can be loaded.
     ///
     /// ```
     /// let simulated = testkit::simulated_runtime();
@@ -440,7 +440,8 @@ impl Runtime {
         lock(&self.0.allocator).clone()
     }
 
-    /// The allocator's options. Where those of the environment are refused, the defaults with the environment's backend.
+    /// Returns the allocator's options. If the environment's options are invalid, returns the defaults with the
+    /// environment's backend.
     pub(crate) fn config(&self) -> Arc<AllocatorConfig> {
         let backend = |_| Arc::new(AllocatorConfig::backend_from_env(|name| std::env::var(name).ok()));
         self.0.config().unwrap_or_else(backend)

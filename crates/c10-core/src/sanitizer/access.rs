@@ -7,7 +7,7 @@ use crate::trace::{Stack, TraceAccess, TraceFrame};
 
 use super::clock::Agent;
 
-/// Memory that a piece of work uses, whenever and wherever the work runs.
+/// Memory that a piece of work uses, independent of when and where the work runs.
 #[derive(Clone, Debug)]
 pub(super) struct Use {
     /// Address of the first byte.
@@ -24,7 +24,7 @@ pub(super) struct Use {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Execution<'a> {
     pub(super) agent: Agent,
-    /// Number of the work.
+    /// Sequence number of the work.
     pub(super) work: u64,
     /// Handle of the stream; `None` for the host.
     pub(super) stream: Option<u64>,
@@ -41,7 +41,7 @@ impl From<&TraceAccess> for Use {
 }
 
 impl Use {
-    /// Returns the access that one execution of the work makes.
+    /// Returns the access that one execution of this use makes.
     pub(super) fn by(&self, execution: &Execution<'_>) -> Arc<Access> {
         Arc::new(Access {
             agent: execution.agent,

@@ -39,9 +39,9 @@ use worlds::Worlds;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SanitizerMode {
-    /// Torch's rules: two accesses conflict if they are to tensors that begin at the same address. Order comes from events,
-    /// streams and waits of the host; host memory and what the allocator does count for nothing. Captured work is not
-    /// executed, so its accesses belong to each launch of the graph, on the stream that launches it.
+    /// Torch's rules: two accesses conflict if they are to tensors that begin at one address. Order comes from events,
+    /// streams and waits of the host; host memory and the allocator's own actions are ignored. Captured work is not
+    /// executed, so its accesses are attributed to each launch of the graph, on the stream that launches it.
     Tensors,
     /// Two accesses conflict if they are to the same bytes. Memory that the allocator hands out anew before work on it is
     /// done, launches of graphs and accesses of the host to pinned memory are seen, and whatever the host was told to be done
@@ -81,7 +81,7 @@ enum Rules {
 #[derive(Debug, Default)]
 struct ByTensor {
     worlds: Worlds<Tensors>,
-    /// Events that exist.
+    /// Existing events.
     events: Words<u64, ()>,
     streams: Words<u64, ()>,
 }

@@ -13,11 +13,11 @@ use super::access::{Access, Race, Use};
 use super::order::Order;
 use super::worlds::{Memory, Worlds};
 
-/// Device memory that was handed out.
+/// Allocated block of device memory.
 #[derive(Debug)]
 pub(super) struct Block {
     end: u64,
-    /// Number of the last work before.
+    /// Sequence number of the last work before the allocation.
     after: u64,
     stack: Option<Arc<Stack>>,
 }
@@ -170,12 +170,12 @@ impl Memory for Ranges {
 }
 
 impl Worlds<Ranges> {
-    /// Memory was handed out after so much work.
+    /// Notes an allocation made after work number `after`.
     pub(super) fn allocate(&mut self, address: u64, size: u64, after: u64, stack: Option<Arc<Stack>>) {
         self.blocks.insert(address, Block { end: address.saturating_add(size), after, stack });
     }
 
-    /// Memory went back to the driver, which waits for what uses it.
+    /// Notes that memory was released to the driver, which waits for all work that uses it.
     pub(super) fn unmap(&mut self, address: u64, size: u64) {
         self.live_memory().forget(address, size);
         let gone: Vec<u64> = self.blocks.range(address..address.saturating_add(size)).map(|(&from, _)| from).collect();

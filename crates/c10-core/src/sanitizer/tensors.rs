@@ -26,7 +26,7 @@ macro_rules! backfill {
 }
 pub(super) use backfill;
 
-/// The tensors that were accessed.
+/// Accessed tensors.
 #[derive(Debug, Default)]
 pub(super) struct Tensors(Words<u64, Tensor>);
 
@@ -38,11 +38,11 @@ struct Tensor {
 }
 
 impl Memory for Tensors {
-    /// Tensors that are allocated, with the stacks of their allocations.
+    /// Allocated tensors, with the stacks of their allocations.
     type Blocks = Words<u64, Option<Arc<Stack>>>;
 
-    /// Of each tensor there is one access, with all arguments that are this tensor: a write if it is written at all.
-    /// Reads are compared first, as torch does.
+    /// Merges the accesses to each tensor into one, with all its arguments: a write if any of them writes. Reads come
+    /// first, as in torch.
     fn uses(accesses: &[TraceAccess]) -> Vec<Use> {
         let mut uses: Vec<Use> = Vec::new();
         for access in accesses.iter().filter(|access| access.size > 0 && !access.is_on_host) {
@@ -59,7 +59,7 @@ impl Memory for Tensors {
         uses
     }
 
-    /// Of each tensor the first write, or the first read where the graph only reads the tensor.
+    /// Keeps the first write of each tensor, or its first read if the graph only reads it.
     fn of_graph(recorded: Vec<Use>) -> Vec<Use> {
         let mut places: Words<u64, usize> = Words::default();
         let mut uses: Vec<Use> = Vec::new();
@@ -107,7 +107,7 @@ impl Memory for Tensors {
 }
 
 impl Worlds<Tensors> {
-    /// Memory was handed out.
+    /// Notes that memory was allocated.
     pub(super) fn allocate(&mut self, address: u64, allocation: Option<Arc<Stack>>) {
         if self.blocks.insert(address, allocation).is_some() {
             tracing::info!(
@@ -119,7 +119,7 @@ impl Worlds<Tensors> {
         self.forget(address);
     }
 
-    /// Memory was given back.
+    /// Notes that memory was freed.
     pub(super) fn free(&mut self, address: u64) {
         if self.blocks.remove(&address).is_none() {
             backfill!("tensor with pointer:", address, "tensor allocation");
@@ -131,7 +131,7 @@ impl Worlds<Tensors> {
         self.for_each_memory(|memory| drop(memory.0.remove(&address)));
     }
 
-    /// A segment went back to the driver, and with it what launches of graphs did to memory of theirs in it.
+    /// Forgets accesses to the memory of a segment that was released to the driver, including those of launched graphs.
     pub(super) fn unmap(&mut self, address: u64, size: u64) {
         self.live_memory().0.retain(|at, _| !(address..address.saturating_add(size)).contains(at));
     }

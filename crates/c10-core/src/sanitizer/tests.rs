@@ -332,7 +332,7 @@ fn captured(graph: u64, exec: u64, on: u64) -> [TraceEvent; 3] {
 }
 
 impl Case {
-    /// A launch of a graph; the number of races that it brings.
+    /// Launches a graph and returns the number of races found.
     fn replay(&mut self, exec: u64, on: u64) -> usize {
         let mut races = Vec::new();
         let event = TraceEvent::GraphReplayed { graph: exec, stream: stream(on) };

@@ -1,14 +1,13 @@
-//! The order of work: what runs now, what is captured, and graphs that are launched.
+//! Order of live work, of captures, and of graph launches.
 //!
-//! Work that is captured does not run. It is compared with the other work of its capture, in a world of its own, and
-//! remembered as what the graph does. A launch of the graph is one piece of work of the stream that launches it, with
-//! all these accesses: work of a graph that races with other work of the same graph is reported once, when it is
-//! captured.
+//! Captured work does not run. It is compared only with the other work of its capture, in a separate world, and
+//! recorded as the graph's accesses. A launch of the graph is one piece of work on the launching stream, with all these
+//! accesses: a race inside a graph is reported once, at capture.
 //!
-//! Both rules use these worlds: [`Memory`] says which accesses conflict.
+//! Both rules use these worlds: [`Memory`] defines which accesses conflict.
 //!
-//! **Invariants:** a mark belongs to the world that its stream was in when it was placed. A graph that is launched comes after
-//! its own last launch, which the driver sees to.
+//! **Invariants:** a mark belongs to the world that its stream was in when it was placed. A launch of a graph comes
+//! after the graph's previous launch, which the driver guarantees.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -21,18 +20,18 @@ use super::access::{Access, Execution, Race, Use};
 use super::clock::Clock;
 use super::order::{HostThread, Order, Words};
 
-/// The accesses that are remembered, by the rules that say which of them conflict.
+/// Recorded accesses, with the rule that decides which of them conflict.
 pub(super) trait Memory: Debug + Default {
-    /// What is known of memory that was handed out.
+    /// Information about allocated memory.
     type Blocks: Debug + Default;
 
-    /// Returns the accesses of a piece of work that take part in the comparison, in the order in which they do.
+    /// Returns the accesses of a piece of work that are compared, in the order of comparison.
     fn uses(accesses: &[TraceAccess]) -> Vec<Use>;
 
-    /// Returns the accesses of a graph, of all its work as one.
+    /// Returns the accesses of a graph, merged over all its work.
     fn of_graph(recorded: Vec<Use>) -> Vec<Use>;
 
-    /// Remembers an access, and adds its races.
+    /// Records an access and appends its races to `races`.
     fn note(&mut self, blocks: &Self::Blocks, used: &Use, access: &Arc<Access>, order: &Order, races: &mut Vec<Race>);
 }
 
@@ -85,18 +84,18 @@ impl<M: Memory> Worlds<M> {
         }
     }
 
-    /// Calls `change` with what is remembered of memory in each world.
+    /// Calls `change` with the recorded accesses of each world.
     pub(super) fn for_each_memory(&mut self, change: impl FnMut(&mut M)) {
         let captured = self.captures.values_mut().map(|world| &mut world.memory);
         std::iter::once(&mut self.live.memory).chain(captured).for_each(change);
     }
 
-    /// Returns what is remembered of memory in the world of work that runs.
+    /// Returns the recorded accesses of live work.
     pub(super) fn live_memory(&mut self) -> &mut M {
         &mut self.live.memory
     }
 
-    /// Queues work with its accesses, of the stream `on` or of the host.
+    /// Queues work with its accesses, on the stream `on` or on the host.
     pub(super) fn work(
         &mut self,
         (thread, work): (HostThread, u64),
@@ -199,7 +198,7 @@ impl<M: Memory> Worlds<M> {
         }
     }
 
-    /// A mark is placed nowhere from now on.
+    /// Removes a mark.
     pub(super) fn remove_mark(&mut self, mark: u64) {
         self.marks.remove(&mark);
     }
@@ -218,7 +217,7 @@ impl<M: Memory> Worlds<M> {
         self.live.order.learn_stream(thread, stream);
     }
 
-    /// A thread of the host learns that the work of a device is over; for `None`, of all devices.
+    /// Notes that a host thread has seen all work of a device finish; of all devices for `None`.
     pub(super) fn see_device(&mut self, device: Option<DeviceIndex>, thread: HostThread) {
         self.live.order.learn_device(thread, device);
     }
@@ -235,7 +234,7 @@ impl<M: Memory> Worlds<M> {
 }
 
 impl<M: Memory> World<M> {
-    /// Remembers the accesses of an execution, and adds their races.
+    /// Records the accesses of an execution and appends their races to `races`.
     fn run(&mut self, blocks: &M::Blocks, uses: &[Use], execution: &Execution<'_>, races: &mut Vec<Race>) {
         for used in uses {
             self.memory.note(blocks, used, &used.by(execution), &self.order, races);

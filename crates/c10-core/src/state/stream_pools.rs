@@ -125,7 +125,8 @@ impl DevicePools {
         Ok(StreamKey { id: StreamId(i64::try_from(handle.0).unwrap_or(i64::MAX)), handle })
     }
 
-    /// Whether a stream lives as long as the runtime: the default one, one of a pool, or one made outside the pools.
+    /// Whether a stream lives as long as the runtime: the default stream, a pooled stream, or a stream created by the
+    /// runtime outside the pools.
     pub(crate) fn owns(&self, handle: StreamHandle) -> bool {
         handle == StreamHandle::default()
             || self.levels.iter().flatten().any(|pool| pool.streams.contains(&handle))

@@ -1,13 +1,13 @@
-//! Locks that know their holders while tests run.
+//! Locks that track their holders in debug builds.
 //!
-//! [`Mutex`], [`RwLock`] and [`Condvar`] have the interface of the standard library's, and are nothing else in a release. In a
-//! build with debug assertions each guard is noted on its thread, and [`assert_none_held`] panics where one is left: it is
-//! called before every driver call that waits for a device. A thread that held a lock there would stop for ever where a
-//! function that a stream calls on the host wants the same lock.
+//! [`Mutex`], [`RwLock`] and [`Condvar`] have the interface of the standard library's types; in a release build they
+//! add nothing to them. With debug assertions each guard is registered on its thread, and [`assert_none_held`], which
+//! is called before every driver call that waits for a device, panics if a guard is held. A thread that waited with a
+//! lock held would deadlock if a host function on the stream needed this lock.
 //!
-//! **Invariant:** whoever waits for a device, a process or a file holds no lock, but for those made by
-//! [`Mutex::held_through_waits`], which no function of the host that a stream calls ever takes. Where a lock is taken only by
-//! calls that queue work for a device, which such a function may not make, it is the standard library's and not noted.
+//! **Invariant:** a thread that waits for a device, a process or a file holds no lock, except locks made by
+//! [`Mutex::held_through_waits`], which host functions of a stream never take. A lock that is only taken by calls that
+//! queue work, which host functions must not make, is the standard library's and is not tracked.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -24,14 +24,14 @@ mod noted {
         static NEXT: Cell<u64> = const { Cell::new(1) };
     }
 
-    /// A note of a guard, until it is dropped. Number 0 is noted nowhere.
+    /// Registration of a guard on its thread, until it is dropped. Number 0 is not registered.
     #[derive(Debug)]
     pub(crate) struct Held(u64);
 
     impl Held {
         #[track_caller]
         pub(crate) fn new(is_noted: bool) -> Self {
-            // While a thread ends its notes are gone.
+            // The thread-local registry is gone while the thread ends.
             let number = NEXT.try_with(|next| next.replace(next.get() + 1)).unwrap_or(0);
             let place = Location::caller();
             if is_noted && HELD.try_with(|held| held.borrow_mut().push((number, place))).is_ok() {
@@ -57,7 +57,7 @@ mod noted {
 
 #[cfg(not(debug_assertions))]
 mod noted {
-    /// Nothing, in a release.
+    /// Empty in release builds.
     #[derive(Debug)]
     pub(crate) struct Held;
 
@@ -71,10 +71,10 @@ mod noted {
 
 pub(crate) use noted::Held;
 
-/// Checks, in a build with debug assertions, that this thread holds no lock; `call` is the call that waits.
+/// Checks, in builds with debug assertions, that this thread holds no tracked lock; `call` names the call that waits.
 ///
 /// # Panics
-/// With debug assertions, if this thread holds a lock that is noted.
+/// With debug assertions, if this thread holds a tracked lock.
 #[inline]
 pub fn assert_none_held(call: &str) {
     #[cfg(debug_assertions)]
@@ -90,7 +90,7 @@ pub fn assert_none_held(call: &str) {
     let _ = call;
 }
 
-/// [`std::sync::Mutex`], noted while it is held.
+/// [`std::sync::Mutex`] that is tracked while it is held.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {
     #[cfg(debug_assertions)]
@@ -108,8 +108,8 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Makes a mutex that may be held while a device is waited for: one that functions which streams call on the host never
-    /// take. A comment at the call says why.
+    /// Makes a mutex that may be held while waiting for a device: host functions of a stream never take it. A comment
+    /// at each call says why.
     pub const fn held_through_waits(value: T) -> Self {
         Self {
             #[cfg(debug_assertions)]
@@ -188,19 +188,19 @@ impl<T> From<T> for Mutex<T> {
     }
 }
 
-/// Access to the value of a [`Mutex`].
+/// Guard of a [`Mutex`].
 #[must_use]
 pub struct MutexGuard<'a, T: ?Sized> {
     guard: sync::MutexGuard<'a, T>,
     held: Held,
 }
 
-/// [`std::sync::RwLock`], noted while it is held.
+/// [`std::sync::RwLock`] that is tracked while it is held.
 #[derive(Default)]
 pub struct RwLock<T: ?Sized>(sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// Makes an unlocked lock.
+    /// Makes an unlocked reader-writer lock.
     pub const fn new(value: T) -> Self {
         Self(sync::RwLock::new(value))
     }
@@ -242,14 +242,14 @@ impl<T: fmt::Debug + ?Sized> fmt::Debug for RwLock<T> {
     }
 }
 
-/// Access to the value of a [`RwLock`], for reading.
+/// Read guard of a [`RwLock`].
 #[must_use]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     guard: sync::RwLockReadGuard<'a, T>,
     _held: Held,
 }
 
-/// Access to the value of a [`RwLock`], for writing.
+/// Write guard of a [`RwLock`].
 #[must_use]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     guard: sync::RwLockWriteGuard<'a, T>,
@@ -293,12 +293,12 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     }
 }
 
-/// [`std::sync::Condvar`], for [`Mutex`].
+/// [`std::sync::Condvar`] for [`Mutex`].
 #[derive(Debug, Default)]
 pub struct Condvar(sync::Condvar);
 
 impl Condvar {
-    /// Makes a condition that nothing waits for.
+    /// Makes a condition variable.
     #[must_use]
     pub const fn new() -> Self {
         Self(sync::Condvar::new())
@@ -409,7 +409,7 @@ mod tests {
         let fourth = mutex.try_lock().unwrap();
         assert!(is_refused());
         drop(fourth);
-        // A lock that may be held, and a lock of another thread.
+        // A lock that may be held through waits, and a lock that another thread holds.
         let (allowed, other) = (Mutex::held_through_waits(3), mutex.lock().unwrap());
         let none_on_another = std::thread::scope(|scope| {
             let held = allowed.lock().unwrap();

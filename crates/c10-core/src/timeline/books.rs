@@ -126,7 +126,7 @@ impl Books {
         }
     }
 
-    /// Books that are over, in the place of those that are finished.
+    /// Makes closed books, which replace the books while these are being finished.
     pub(super) fn finished() -> Self {
         Self { is_over: true, ..Self::new(false, 0) }
     }

@@ -98,7 +98,8 @@ impl TimelineRecorder {
     pub fn finish(self) -> Timeline {
         self.runtime.unsubscribe(self.subscription);
         let ready = self.runtime.started().filter(|_| !process::in_bad_fork());
-        // Taken out: a function of the host that a stream calls may note something while its end is waited for.
+        // The books are taken out of the lock, since a host function may record something while their end is waited
+        // for.
         let mut books = std::mem::replace(&mut *lock(&self.books), Books::finished());
         let records = books.finish(ready);
         Timeline { records, devices: ready.map(names).unwrap_or_default() }

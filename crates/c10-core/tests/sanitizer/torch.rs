@@ -1,4 +1,4 @@
-//! Torch's rules, as plainly as they can be said.
+//! Reference implementation of torch's rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use super::Found;
 
 type Clock = BTreeMap<u64, u64>;
 
-/// The reads of a tensor since its last write, and that write: streams and numbers.
+/// Reads of a tensor since its last write, and that write, as (stream, sequence number).
 type Tensor = (Vec<(u64, u64)>, Option<(u64, u64)>);
 
-/// What torch remembers. Streams are handles, and every stream is told at once of all that the host learns.
+/// State of torch's sanitizer. Streams are handles; whatever the host learns is passed on to every stream at once.
 #[derive(Default)]
 pub(crate) struct Torch {
     streams: BTreeMap<u64, Clock>,
@@ -21,7 +21,7 @@ pub(crate) struct Torch {
     begun: Vec<TraceAccess>,
     seq: u64,
     pub(crate) found: Vec<Found>,
-    /// The capture under way.
+    /// Capture in progress.
     capture: Option<Box<Capture>>,
     /// Accesses of the last capture, of graphs, and of executable graphs with the clock of the last launch.
     ended: Vec<TraceAccess>,
@@ -29,7 +29,7 @@ pub(crate) struct Torch {
     executables: BTreeMap<u64, (Vec<TraceAccess>, Clock)>,
 }
 
-/// A capture: its streams, its work in an order of its own, and the accesses that a launch of its graph makes.
+/// A capture: its streams, its work in a separate order, and the accesses of a launch of its graph.
 #[derive(Default)]
 struct Capture {
     streams: BTreeSet<u64>,
@@ -55,7 +55,7 @@ impl Torch {
         join(&mut self.host, clock);
     }
 
-    /// Takes in an event, of the capture where its stream takes part in one.
+    /// Processes an event, in the capture if its stream is part of one.
     #[expect(clippy::wildcard_enum_match_arm, reason = "these events alone can be about a capture")]
     pub(crate) fn observe(&mut self, event: &TraceEvent) {
         let Some(mut capture) = self.capture.take() else { return self.observe_live(event) };

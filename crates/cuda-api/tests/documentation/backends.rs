@@ -1,4 +1,5 @@
-//! `torch.backends.cuda`, products, and deterministic algorithms. The settings are the process's: one test has them all.
+//! `torch.backends.cuda`, products, and deterministic algorithms. The settings are process-wide, so one test covers all
+//! of them.
 
 use cuda_api::backends::cuda::{self, SDPAParams, SDPBackend, SdpKernels, matmul};
 use cuda_api::torch;

@@ -203,7 +203,7 @@ const JITERATOR: &[Example] = &[
                 // SAFETY: the kernel writes the four elements.
                 unsafe { kernel.launch(1, 32, &[(&x).into(), 4.into()], 0, None) }?;
             }
-            // Without NVRTC nothing is compiled.
+            // Without NVRTC nothing can be compiled.
             Err(error) => assert!(matches!(error, torch::Error::Jit(_)), "{error}"),
         }
         Ok(())

@@ -1,8 +1,8 @@
-//! An example of every name that `docs/coverage.md` calls done, used as PyTorch's documentation uses it, on a simulated
+//! Examples of every name that `docs/coverage.md` marks as done, used as in PyTorch's documentation, on a simulated
 //! machine with two devices.
 //!
-//! The names are those of the page: those of its sections by module with the module (`torch.cuda.nccl.broadcast`), the others
-//! as they stand there. `cargo xtask coverage --check` fails for a row without an example here.
+//! Names are written as on that page; names of sections by module are qualified with the module
+//! (`torch.cuda.nccl.broadcast`). `cargo xtask coverage --check` fails for a row without an example here.
 #![expect(unsafe_code, reason = "streams, memory and kernels that others made")]
 
 mod amp;
@@ -18,10 +18,10 @@ mod types;
 use cuda_api::torch::{self, Result, Tensor};
 use testkit::{Config, Simulation};
 
-/// The names that an example shows, and the example.
+/// Names that an example shows, separated by blanks, and the example.
 type Example = (&'static str, fn() -> Result<()>);
 
-/// Runs examples, each on a machine for itself.
+/// Runs each example on a separate machine.
 fn run(examples: &[Example]) {
     for (names, example) in examples {
         let _simulated = Simulation::new(Config::default().devices(2).seed(4)).with_nvml().here();
@@ -34,7 +34,7 @@ fn ones(sizes: &[i64]) -> Result<Tensor> {
     torch::ones(sizes, torch::float32, "cuda")
 }
 
-/// A file that is removed in the end.
+/// Temporary file that is removed on drop.
 struct File(std::path::PathBuf);
 
 impl File {

@@ -1,4 +1,4 @@
-//! Keys of the allocator's configuration and environment variables, with the values that PyTorch's documentation gives them.
+//! Keys of the allocator's configuration and environment variables, with the values from PyTorch's documentation.
 
 use cuda_api::torch;
 use testkit::Config;
@@ -35,7 +35,7 @@ const KEYS: &[Example] = &[
     ("learn_plans", || set("learn_plans:True")),
 ];
 
-/// The variables, each in a process that has it.
+/// Environment variables with their values; a separate process runs with each.
 const VARIABLES: &[(&str, &str)] = &[
     ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64"),
     ("PYTORCH_ALLOC_CONF", "max_split_size_mb:64"),
@@ -57,7 +57,7 @@ const VARIABLES: &[(&str, &str)] = &[
     ("TORCH_NCCL_BLOCKING_WAIT", "1"),
 ];
 
-/// Rows that stand for several variables, by one of them: `PYTORCH_TUNABLEOP_*` and `TORCH_NCCL_*`.
+/// Rows that cover several variables are tested by one of them: `PYTORCH_TUNABLEOP_*` and `TORCH_NCCL_*`.
 #[test]
 fn a_program_runs_under_each_variable() {
     testkit::with_environment("settings::a_program_runs_under_each_variable", VARIABLES, || {

@@ -1,4 +1,4 @@
-//! Streams, events, green contexts, and marks for NVTX.
+//! Streams, events, green contexts, and NVTX marks.
 
 use cuda_api::{
     CUDAGraph, CaptureMode, Device, DeviceType, Event, EventOptions, ExternalStream, GreenContext, Stream,
@@ -27,7 +27,7 @@ fn marks() {
     run(MARKS);
 }
 
-/// A stream of the runtime as another library would hand it out.
+/// Returns a stream of the runtime wrapped as if another library had created it.
 fn external(stream: &Stream) -> cuda_api::Result<ExternalStream> {
     // SAFETY: each example keeps the stream to its end.
     unsafe { ExternalStream::new(stream.cuda_stream(), 0, 0) }
@@ -162,7 +162,7 @@ const EVENTS: &[Example] = &[
     ("Event.ipc_handle Event.from_ipc_handle", || {
         let event = Event::new(EventOptions { interprocess: true, ..EventOptions::default() });
         let handle = event.ipc_handle()?;
-        // Another process opens the handle; the driver refuses it in the process that made it.
+        // The driver refuses to open a handle in the process that created it.
         let refused = Event::from_ipc_handle(0, &handle).expect_err("it is open here");
         assert_eq!(refused.error_code(), Some(201));
         Ok(())

@@ -1,4 +1,4 @@
-//! The types of tensors and storages (`torch.cuda.FloatTensor` and its like).
+//! Tensor and storage types (`torch.cuda.FloatTensor` and others).
 
 use cuda_api::torch::{self, bf16, f16};
 use cuda_api::{

@@ -148,7 +148,7 @@ impl ProcessGroup {
     }
 }
 
-/// Zeros, as many as other ranks have announced.
+/// Allocates zeros; other ranks announce the length.
 fn zeros(length: usize) -> Result<Vec<u8>> {
     Ok(c10_core::host_memory::zeroed(length).map_err(aten_cuda::Error::from)?)
 }

@@ -142,7 +142,8 @@ impl Recorder {
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-        // The name is predictable and its folder may be `/tmp`: a link under it is replaced, not followed.
+        // The name is predictable and the folder may be `/tmp`: a symbolic link with this name is replaced, not
+        // followed.
         Ok(regular_files::replace(path, |file| file.write_all(&self.to_pickle()))?)
     }
 }

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - The file is read and written with its lock (`flock`) held, and a record is written at once.
 //! - A length that is read is not believed beyond the end of the file.
-//! - Only a regular file is opened, and the values that are kept have at most [`BYTES_MAX`] bytes.
+//! - Only a regular file is opened, and the keys and values in memory have at most [`BYTES_MAX`] bytes.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 /// How long one looks away before looking at the file again. Network file systems do not tell of changes.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Limit of the bytes of all keys and values, which is that of a store by TCP too: 256 MiB.
+/// Limit of the total bytes of keys and values, equal to that of a TCP store: 256 MiB.
 const BYTES_MAX: usize = 256 << 20;
 
 /// A store in a file (torch's `FileStore`, in its format, so that ranks of PyTorch can share it).
@@ -156,7 +156,7 @@ impl FileStore {
         self.stale(format!("its log is damaged behind byte {}", log.position))
     }
 
-    /// Reads a length and that number of bytes, of which `left` are in the file.
+    /// Reads a length and that number of bytes; the file has `left` more bytes.
     fn piece(&self, log: &Log, reader: &mut impl io::Read, left: &mut u64) -> Result<Vec<u8>> {
         let mut length = [0; 4];
         reader.read_exact(&mut length).map_err(|_| self.damaged(log))?;

@@ -2,14 +2,14 @@
 //!
 //! Queues are apart from values, and a key may be of both, as in torch: it has a value for who waits where its queue does.
 //!
-//! Invariant: `bytes` is the length of all keys and values together, those of queues too, with [`ENTRY_BYTES`] more for
-//! each entry, and what was reserved; it is never above the limit.
+//! Invariant: `bytes` is the total length of all keys and values, including queues, plus [`ENTRY_BYTES`] for each
+//! entry, plus the reserved bytes; it never exceeds the limit.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::{Error, Result};
 
-/// Bytes that an entry is charged beside its key and value, about as many as the maps need for it.
+/// Bytes charged for an entry in addition to its key and value, roughly the overhead of the maps.
 pub(crate) const ENTRY_BYTES: usize = 64;
 
 /// Keys and values.
@@ -50,24 +50,24 @@ impl Table {
         Ok(())
     }
 
-    /// Returns the bytes of the table after a key has been set to a value of `length` bytes.
+    /// Returns the size of the table in bytes after a key has been set to a value of `length` bytes.
     ///
     /// # Errors
-    /// That is above the limit.
+    /// The size would exceed the limit.
     pub(crate) fn bytes_with(&self, key: &[u8], length: usize) -> Result<usize> {
         let before = self.get(key).map_or(0, |old| key.len() + old.len() + ENTRY_BYTES);
         self.check_limit(self.bytes - before + key.len() + length + ENTRY_BYTES)
     }
 
-    /// Counts bytes that something else takes for the users of the table.
+    /// Charges bytes that users of the table need elsewhere to its limit.
     ///
     /// # Errors
-    /// That is above the limit.
+    /// The size would exceed the limit.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
         self.make_room(self.bytes + bytes)
     }
 
-    /// Gives back bytes that were reserved.
+    /// Releases reserved bytes.
     pub(crate) fn release(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
@@ -87,7 +87,7 @@ impl Table {
         Ok(bytes)
     }
 
-    /// Counts what will be there, if it may.
+    /// Sets the size of the table if it is within the limit.
     fn make_room(&mut self, bytes: usize) -> Result<()> {
         self.bytes = self.check_limit(bytes)?;
         Ok(())
@@ -152,10 +152,10 @@ impl Table {
     }
 }
 
-/// Adds to the number that a value is as a decimal text; no value counts as 0.
+/// Adds `amount` to a value that is a decimal number; a missing value counts as 0.
 ///
 /// # Errors
-/// The value is no number, or the sum overflows, in words that follow the key's name.
+/// The value is not a number, or the sum overflows. The message continues a sentence that begins with the key's name.
 pub(crate) fn sum(value: Option<&[u8]>, amount: i64) -> std::result::Result<i64, String> {
     let before = match value {
         None => 0,

@@ -1,9 +1,9 @@
 //! Tables of further functions, asked for by an identity of 16 bytes.
 //!
-//! NVIDIA's libraries get functions from the driver that have no names. This driver has none of their tables and says
-//! so as a driver does that is too old for them; each library then does without, or says what is missing. It has two of
-//! its own: one says that the driver is simulated, and by the other an allocator of the program tells of its blocks,
-//! while something is looked for that needs them.
+//! NVIDIA's libraries get unnamed functions from the driver. This driver has none of their tables and answers like a
+//! driver that is too old for them; each library then works without them or reports what is missing. The simulator has
+//! two tables of its own: one identifies the driver as simulated; through the other an allocator of the program reports
+//! its blocks while a check needs them.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -33,7 +33,7 @@ const TABLES: &[Table] = &[
     Table { id: SIMULATED_TABLE_ID, table: || ptr::from_ref(&SIMULATED).cast(), is_there: |_| true },
 ];
 
-/// The table that says that the driver is simulated: its size.
+/// Table that identifies a simulated driver: its size.
 static SIMULATED: usize = size_of::<usize>();
 
 pub(crate) fn get(call: &mut Call<'_>, table: Ptr<*const c_void>, id: Ptr<CUuuid>) -> Answer {

@@ -69,7 +69,7 @@ fn read(matrix: &Matrix, memory: &Memory) -> Result<Table, BadAddress> {
     Ok(Table::new(index(matrix.rows), index(matrix.columns), numbers))
 }
 
-/// A host without memory for a result fails as the device does where it cannot read.
+/// Maps a failed allocation on the host to the error of unreadable device memory.
 fn on_host<T>(made: dense::Result<T>) -> Result<T, BadAddress> {
     made.map_err(|_| BadAddress(0))
 }

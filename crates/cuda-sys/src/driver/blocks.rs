@@ -9,8 +9,8 @@ use super::types::{CUcontext, CUdeviceptr, CUresult, CUstream, CUuuid};
 pub const BLOCK_TABLE_ID: CUuuid =
     CUuuid { bytes: [0x62, 0x6c, 0x6f, 0x63, 0x6b, 0x73, 0x2d, 0x6f, 0x66, 0x2d, 0x61, 0x6c, 0x6c, 0x6f, 0x63, 0x31] };
 
-/// Identity of a table that simulated drivers alone have: `cuGetExportTable` answers it with a table that holds its own
-/// size in bytes, and nothing else.
+/// Identity of a table that only simulated drivers have: `cuGetExportTable` returns a table that holds only its own
+/// size in bytes.
 pub const SIMULATED_TABLE_ID: CUuuid =
     CUuuid { bytes: [0x73, 0x69, 0x6d, 0x75, 0x6c, 0x61, 0x74, 0x65, 0x64, 0x2d, 0x64, 0x72, 0x69, 0x76, 0x65, 0x72] };
 

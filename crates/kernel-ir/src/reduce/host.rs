@@ -72,7 +72,7 @@ impl Work<'_> {
     fn one_row(&mut self, row: usize) {
         let reduction = self.reduction;
         let extent = self.extent;
-        // Made anew for each pass: all places of a row together would take more memory than its elements.
+        // The iterator is rebuilt for each pass: storing all places of a row would take more memory than its elements.
         let chunks = || {
             let chunk =
                 move |first| -> Vec<Place> { (first..extent.min(first + ROW)).map(|element| (row, element)).collect() };

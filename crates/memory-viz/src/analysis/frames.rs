@@ -1,12 +1,12 @@
-//! Frames of the program, apart from those of this runtime, of Rust's standard library and of libc.
+//! Separates frames of the program from frames of this runtime, of Rust's standard library and of libc.
 //!
-//! A stack begins inside the allocator and ends in the start of the process, which says nothing about the program. Reports
-//! and the page show the frames of the program; a switch shows all. Names of functions are enough to tell them apart, so
-//! that it works without line tables.
+//! A stack begins inside the allocator and ends in the start-up code of the process, which says nothing about the
+//! program. Reports and the page show the program's frames; a switch shows all frames. Function names suffice to tell
+//! them apart, so no line tables are needed.
 
 use crate::model::{FrameId, Names, StackId};
 
-/// Crates and namespaces of the runtime, and those of the standard library.
+/// Crates and namespaces of the runtime and of the standard library.
 const CRATES: [&str; 19] = [
     "c10_core",
     "aten_cuda",
@@ -29,10 +29,10 @@ const CRATES: [&str; 19] = [
     "backtrace",
 ];
 
-/// Beginnings of functions of libc, of the unwinder and of the start of a process.
+/// Prefixes of function names of libc, of the unwinder and of process start-up.
 const STARTS: [&str; 8] = ["_start", "__libc_", "start_thread", "clone", "__clone", "__rust_", "_Unwind_", "rust_"];
 
-/// Parts of files' names of the standard library.
+/// Parts of file names of the standard library.
 const FILES: [&str; 2] = ["/rustc/", "/library/std/src/"];
 
 /// Whether a function is one of the runtime, of the standard library or of libc.
@@ -74,7 +74,7 @@ pub fn program_frames(names: &Names, stack: StackId) -> Vec<FrameId> {
     if own.is_empty() { all.to_vec() } else { own }
 }
 
-/// As [`program_frames`], of frames as [`Names::frame_text`] writes them.
+/// Like [`program_frames`], for frames as written by [`Names::frame_text`].
 pub(super) fn program_texts(frames: &[String]) -> Vec<String> {
     program_places(frames).into_iter().map(|at| frames[at].clone()).collect()
 }
@@ -92,7 +92,7 @@ pub(crate) fn program_places(frames: &[String]) -> Vec<usize> {
     if own.is_empty() { (0..frames.len()).collect() } else { own }
 }
 
-/// Whether stacks have functions and no lines, as those of programs that were built without line tables.
+/// Whether stacks have function names but no lines, as in programs built without line tables.
 #[must_use]
 pub fn lack_lines(names: &Names) -> bool {
     !names.frames().is_empty() && names.frames().iter().all(|frame| frame.line == 0)

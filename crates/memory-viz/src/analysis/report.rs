@@ -32,23 +32,23 @@ pub fn bytes(count: u64) -> String {
     format!("{amount:.1} TiB")
 }
 
-/// Frames that a report shows of a stack.
+/// Frames of a stack that a report shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Frames {
-    /// Those of the program: neither of the runtime nor of the standard library nor of libc.
+    /// Frames of the program, without those of the runtime, the standard library and libc.
     #[default]
     Program,
-    /// All of them.
+    /// All frames.
     All,
 }
 
-/// As [`report_with`], with the frames of the program.
+/// Returns [`report_with`] for the program's frames.
 #[must_use]
 pub fn report(snapshot: &Snapshot) -> String {
     report_with(snapshot, Frames::Program)
 }
 
-/// What one snapshot says: sums, fragmentation by pool and stream, the largest holders, requests that failed.
+/// Summarises one snapshot: sums, fragmentation by pool and stream, the largest holders, failed requests.
 #[must_use]
 pub fn report_with(snapshot: &Snapshot, frames: Frames) -> String {
     let mut text = String::new();
@@ -86,7 +86,7 @@ pub fn report_with(snapshot: &Snapshot, frames: Frames) -> String {
     text
 }
 
-/// Tells how stacks get files and lines.
+/// Advice on how to get files and lines for stacks.
 const LINE_TABLES: &str = "\nThe stacks have no files and lines: the program was built without line tables. In Cargo.toml, \
      `debug = \"line-tables-only\"` in the profile that it is built with records them.\n";
 
@@ -187,13 +187,13 @@ fn list(text: &mut String, frames: &[String], which: Frames) {
     }
 }
 
-/// As [`compare_with`], with the frames of the program.
+/// Returns [`compare_with`] for the program's frames.
 #[must_use]
 pub fn compare(before: &Snapshot, after: &Snapshot) -> String {
     compare_with(before, after, Frames::Program)
 }
 
-/// What changed from one snapshot to another: sums, the stacks that grew and shrank most, segments.
+/// Summarises the changes from one snapshot to another: sums, the stacks that grew and shrank most, segments.
 #[must_use]
 pub fn compare_with(before: &Snapshot, after: &Snapshot, frames: Frames) -> String {
     let mut text = String::new();
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::model::{Block, BlockState, Frame};
 
-    /// Two holders whose innermost frames are the same: what is shown tells them apart.
+    /// Two holders with equal innermost frames are distinguished by the frames shown.
     #[test]
     fn stacks_begin_at_the_programs_frame_and_callers_are_listed_apart() {
         let mut snapshot = Snapshot::default();

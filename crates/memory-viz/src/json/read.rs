@@ -29,7 +29,7 @@ struct Reader<'file> {
     depth: usize,
     depth_max: usize,
     tree: Tree<'file>,
-    /// Items of the containers that are open.
+    /// Items of the open containers.
     stack: Vec<Packed>,
 }
 

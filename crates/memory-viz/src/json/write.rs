@@ -10,11 +10,11 @@ pub(crate) struct JsonWriter<W> {
     out: W,
     /// For each open list or dictionary whether it has an item.
     open: Vec<bool>,
-    /// Number of lists and dictionaries of keys that are not known.
+    /// Number of lists and dictionaries written for unknown keys.
     nodes: u64,
 }
 
-/// Limit of the lists and dictionaries of keys that are not known.
+/// Limit of the lists and dictionaries written for unknown keys.
 const NODES_MAX: u64 = 50_000_000;
 
 impl<W: Write> JsonWriter<W> {
@@ -141,17 +141,17 @@ impl<W: Write> Sink for JsonWriter<W> {
         self.begin_list()
     }
 
-    /// Keys of JSON are texts.
+    /// Writes a number as a string, since JSON keys are strings.
     fn number_key(&mut self, key: i64) -> io::Result<()> {
         self.named(&key.to_string())
     }
 
-    /// JSON has no bytes: those that are no UTF-8 are replaced.
+    /// Writes bytes as a string, since JSON has no bytes; invalid UTF-8 is replaced.
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.text(&String::from_utf8_lossy(bytes))
     }
 
-    /// JSON has no tuples: they become lists.
+    /// Writes a tuple as a list, since JSON has no tuples.
     fn begin_tuple(&mut self) -> io::Result<()> {
         self.begin_list()
     }
@@ -160,8 +160,8 @@ impl<W: Write> Sink for JsonWriter<W> {
         self.end_list()
     }
 
-    /// Lists that a file recalls are written each time. A file that would be `NODES_MAX` of them long holds some of
-    /// them many times inside each other.
+    /// Returns `false`: JSON has no references, so a shared list is written each time it occurs. Fails beyond
+    /// `NODES_MAX` lists, since nested shared lists can multiply exponentially.
     fn recall_node(&mut self, _node: usize) -> io::Result<bool> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {

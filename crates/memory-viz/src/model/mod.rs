@@ -23,7 +23,7 @@ pub struct Snapshot {
     pub external_annotations: Vec<Annotation>,
     /// The texts, frames and stacks that the rest refers to.
     pub names: Names,
-    /// Parts of a file that this version does not know, which are written again as they were.
+    /// Parts of a file that this version does not know; they are written back unchanged.
     pub unknown: Unknown,
 }
 
@@ -153,12 +153,12 @@ pub enum Action {
     Snapshot,
     /// A request could not be served.
     OutOfMemory,
-    /// An action that this version does not know, such as `annotate`; its name.
+    /// Action that this version does not know, such as `annotate`, with its name.
     Other(TextId),
 }
 
 impl Action {
-    /// All that are known.
+    /// All known actions.
     pub const ALL: [Self; 9] = [
         Self::Alloc,
         Self::FreeRequested,
@@ -171,7 +171,8 @@ impl Action {
         Self::OutOfMemory,
     ];
 
-    /// PyTorch's name; of an action that is not known `other`, while [`Names::action_text`] has its own.
+    /// Returns PyTorch's name of the action; `other` for an unknown action, whose own name [`Names::action_text`]
+    /// returns.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -134,7 +134,7 @@ impl Names {
         self.texts.get(id.index()).map_or("", |text| text)
     }
 
-    /// The name of an action, as in the file.
+    /// Returns the name of an action, as in the file.
     #[must_use]
     pub fn action_text(&self, action: Action) -> &str {
         if let Action::Other(name) = action { self.text_of(name) } else { action.name() }
@@ -172,7 +172,7 @@ impl Names {
         &self.frames
     }
 
-    /// The numbers of all frames, in their order.
+    /// Returns the ids of all frames, in order.
     pub fn frame_ids(&self) -> impl ExactSizeIterator<Item = FrameId> + use<> {
         (0..next(self.frames.len())).map(FrameId)
     }

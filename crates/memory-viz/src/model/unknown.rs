@@ -1,13 +1,13 @@
-//! Parts of a file that this version does not know, kept so that writing the snapshot again loses nothing.
+//! Unknown parts of a file, kept so that writing the snapshot back loses nothing.
 //!
-//! Invariant: values are kept as the file has them, a list that is recalled ten times once.
+//! Invariant: values are kept as in the file; a list that the file references ten times is stored once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::limits::Limits;
 use crate::tree::{Packed, Tree, Value};
 
-/// Dictionary of a snapshot that has keys which are not known, by positions in the snapshot's lists.
+/// Dictionary of a snapshot that has unknown keys, addressed by positions in the snapshot's lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     Snapshot,
@@ -20,7 +20,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The dictionary's name for people.
+    /// Returns the dictionary's name for messages.
     fn name(self) -> &'static str {
         match self {
             Self::Snapshot => "snapshot",
@@ -34,8 +34,8 @@ impl Place {
     }
 }
 
-/// Keys of a file that are not known, with their values. They belong to entries of the snapshot by position: a program
-/// that changes the lists of a snapshot [clears](Self::clear) them.
+/// Unknown keys of a file, with their values. They are attached to entries of the snapshot by position: a program that
+/// changes the lists of a snapshot must [clear](Self::clear) them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unknown {
     pub(crate) tree: Tree<'static>,
@@ -49,18 +49,18 @@ impl Default for Unknown {
 }
 
 impl Unknown {
-    /// Whether there are none.
+    /// Whether there are no unknown keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Forgets all of them.
+    /// Removes all unknown keys.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Returns a line for each key: where it stands, its name, and its length or how often it occurs.
+    /// Returns a line for each key: its dictionary, its name, and its length or number of occurrences.
     ///
     /// ```
     /// let text = br#"{"segments": [], "host_segments": [{}, {}], "host_traces": []}"#;
@@ -91,7 +91,7 @@ impl Unknown {
         lines.into_iter().chain(counted).collect()
     }
 
-    /// A key as text.
+    /// Returns a key as text.
     pub(crate) fn name(&self, key: Packed) -> String {
         match self.tree.value(key) {
             Value::Text(range) => self.tree.text(range).into_owned(),

@@ -1,10 +1,10 @@
 //! The history, segments and stacks of a snapshot as one row of bytes, which `viewer/unpack.js` reads.
 //!
 //! All numbers are whole and of variable length: seven bits a byte, lowest first, the high bit set where more follow.
-//! Addresses and times are differences to the one before, folded so that small negative ones stay small. The order:
-//! frames (name, file, line, whether it is the program's own); stacks (length, frames); devices. Of each device:
-//! streams; lives that were there before (address, size, stream, stack); entries (kind, time, then what the kind
-//! needs); segments with their blocks.
+//! Addresses and times are differences to the previous one, zigzag-encoded so that small negative numbers stay short.
+//! The order: frames (name, file, line, whether it is the program's own); stacks (length, frames); devices. For each
+//! device: streams; allocations older than the history (address, size, stream, stack); entries (kind, time, then what
+//! the kind needs); segments with their blocks.
 
 use std::collections::BTreeMap;
 
@@ -202,7 +202,7 @@ impl<'snapshot> Device<'snapshot> {
 /// Before an allocation where another still lives: that one ended, unseen by the history.
 const ENDS: u64 = 9;
 
-/// An action that is not known. The number of its name stands behind what all entries have.
+/// Code of an unknown action. The index of its name follows the fields that all entries have.
 const OTHER: u64 = 10;
 
 /// The number of an action in `viewer/unpack.js`.

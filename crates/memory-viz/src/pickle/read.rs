@@ -1,7 +1,7 @@
 //! The reader of pickles: a machine that builds lists, dictionaries, numbers and texts, and nothing else.
 //!
-//! Invariants: no name is looked up and nothing is called, whatever the file says; memory is counted in the tree's
-//! budget before it is allocated; every fault names the offset of its instruction.
+//! Invariants: no name is resolved and nothing is called, whatever the file says; memory is charged to the tree's
+//! budget before it is allocated; every error names the offset of its instruction.
 
 use std::collections::HashMap;
 

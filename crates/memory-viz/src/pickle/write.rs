@@ -25,7 +25,7 @@ pub(crate) struct Pickler<W> {
     texts: Vec<Option<u32>>,
     frames: Vec<Option<u32>>,
     stacks: Vec<Option<u32>>,
-    /// Lists and dictionaries of keys that are not known.
+    /// Memo indices of the lists and dictionaries of unknown keys.
     nodes: Vec<Option<u32>>,
 }
 
@@ -263,7 +263,7 @@ impl<W: Write> Sink for Pickler<W> {
     }
 
     fn begin_tuple(&mut self) -> io::Result<()> {
-        // A tuple is made of all values behind a mark; its items are not added in batches.
+        // A tuple is made of all values after a mark; its items are not appended in batches.
         self.open.push(usize::MAX);
         self.code(op::MARK)
     }

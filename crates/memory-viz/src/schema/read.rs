@@ -1,8 +1,8 @@
 //! A snapshot from the values of a file.
 //!
-//! Keys and actions that are not known are kept as they are. A list of frames that is recalled is looked at once.
-//! Memory is counted in the tree's budget before it is allocated, so that a list that a file recalls a thousand times
-//! cannot grow beyond it.
+//! Unknown keys and actions are kept unchanged. A list of frames that is referenced several times is parsed once.
+//! Memory is charged to the tree's budget before it is allocated, so that a list that a file references a thousand
+//! times cannot exceed the budget.
 
 use std::collections::HashMap;
 
@@ -51,7 +51,7 @@ struct Reader<'tree> {
     frames: HashMap<Node, FrameId>,
     stacks: HashMap<Node, StackId>,
     unknown: Unknown,
-    /// Lists and texts that were copied into `unknown`.
+    /// Lists and strings already copied into `unknown`.
     unknown_nodes: HashMap<Node, Value>,
     unknown_texts: HashMap<Range, Range>,
 }
@@ -67,11 +67,11 @@ fn missing(path: &'static str, expected: &'static str) -> Error {
 /// The dictionary entries of a value by the keys that are known; later entries win, as they do in Python.
 struct Entries {
     known: [Option<Value>; Key::COUNT],
-    /// Whether there are keys that a dictionary of this kind does not have.
+    /// Whether the file has keys that this kind of dictionary does not define.
     has_unknown: bool,
 }
 
-/// Keys of each kind of dictionary.
+/// Known keys of each kind of dictionary.
 const TOP: &[Key] = &[Key::Segments, Key::DeviceTraces, Key::AllocatorSettings, Key::ExternalAnnotations];
 const SEGMENT: &[Key] = &[
     Key::Device,
@@ -141,14 +141,14 @@ impl Reader<'_> {
         entries
     }
 
-    /// The position of a key among all keys, if it is one of these.
+    /// Returns the position of a key among all keys, if it is one of `keys`.
     fn known(&self, key: Value, keys: &[Key]) -> Option<usize> {
         let Value::Text(range) = key else { return None };
         let name = self.tree.bytes(range);
         keys.iter().find(|known| known.name().as_bytes() == name).map(|known| known.index())
     }
 
-    /// The entries of a dictionary by its keys. Those with other keys are kept for its place.
+    /// Returns the entries of a dictionary by key, and keeps entries with unknown keys for `place`.
     fn dict(&mut self, value: Value, path: &'static str, keys: &[Key], place: Place) -> Result<Entries> {
         let Value::Dict(node) = value else { return Err(shape(path, "a dictionary", value)) };
         let entries = self.entries_of(node, keys);
@@ -156,7 +156,7 @@ impl Reader<'_> {
         Ok(entries)
     }
 
-    /// Keeps the entries of a dictionary whose keys are not known.
+    /// Keeps the entries of a dictionary whose keys are unknown.
     fn keep_unknown(&mut self, place: Place, node: Node, keys: &[Key], entries: &Entries) -> Result<()> {
         if !entries.has_unknown || self.unknown.places.contains_key(&place) {
             return Ok(());
@@ -174,7 +174,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Copies a value that is not known. A list that is recalled is copied once; one that holds itself is refused.
+    /// Copies an unknown value. A list that is referenced several times is copied once; a list that contains itself is
+    /// rejected.
     fn copy(&mut self, value: Value, depth: usize) -> Result<Packed> {
         let tree = self.tree;
         let copied = match value {
@@ -223,7 +224,7 @@ impl Reader<'_> {
         Ok(copied)
     }
 
-    /// Changes the values that are not known, within this reader's budget.
+    /// Changes the tree of unknown values within this reader's budget.
     fn in_unknown<T>(&mut self, change: impl FnOnce(&mut Tree<'static>) -> Result<T>) -> Result<T> {
         self.unknown.tree.budget = self.budget;
         let outcome = change(&mut self.unknown.tree);
@@ -305,7 +306,7 @@ impl Reader<'_> {
     fn entry(&mut self, value: Value, place: Place) -> Result<TraceEntry> {
         let entries = self.dict(value, "device_traces[][]", ENTRY, place)?;
         let action = self.action(entries.get(Key::Action))?;
-        // Nothing is known of what an action has that is not known itself.
+        // The fields of an unknown action are unknown too.
         let is_other = matches!(action, Action::Other(_));
         let size = optional(&entries, Key::Size, "device_traces[][].size")?.or(is_other.then_some(0));
         Ok(TraceEntry {
@@ -323,7 +324,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The action of a name.
+    /// Returns the action with a name.
     fn action(&mut self, value: Option<Value>) -> Result<Action> {
         let name = self.bytes(value);
         if let Some(known) = Action::ALL.into_iter().find(|known| name == Some(known.name().as_bytes())) {
@@ -412,13 +413,13 @@ impl Reader<'_> {
         Ok(id)
     }
 
-    /// The number of a text; of another value `None`.
+    /// Returns the id of a string; `None` for another value.
     fn name(&mut self, value: Option<Value>) -> Result<Option<TextId>> {
         let Some(Value::Text(range)) = value else { return Ok(None) };
         if let Some(id) = self.texts.get(&range) {
             return Ok(Some(*id));
         }
-        // Bytes that are no UTF-8 become three each; the text is there twice while it is looked up.
+        // Each invalid byte becomes three bytes of UTF-8, and the string exists twice during the lookup.
         let bytes = TEXT_BYTES + 6 * range.length as usize;
         self.budget.take(bytes)?;
         let before = self.names.texts().len();
@@ -452,7 +453,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Settings are kept whatever they are called; what is neither value nor dictionary is kept as it is.
+    /// Settings are kept under any name; a value that is neither a scalar nor a dictionary is kept unchanged.
     fn settings(&mut self, value: Value, depth: usize) -> Result<Vec<(String, Setting)>> {
         let Value::Dict(node) = value else { return Err(shape("allocator_settings", "a dictionary", value)) };
         let tree = self.tree;
@@ -482,7 +483,7 @@ impl Reader<'_> {
         Ok(settings)
     }
 
-    /// Keeps a setting whose value is a list or another value that settings do not have.
+    /// Keeps a setting whose value is a list or has another type that settings do not use.
     fn keep_setting(&mut self, key: Value, value: Value) -> Result<()> {
         let pair = (self.copy(key, 0)?, self.copy(value, 0)?);
         let kept = self.unknown.places.entry(Place::Settings).or_default();
@@ -490,11 +491,11 @@ impl Reader<'_> {
     }
 }
 
-/// Depth of dictionaries inside the settings.
+/// Largest nesting depth of dictionaries inside the settings.
 const SETTINGS_DEPTH: usize = 4;
 
-/// Bytes that a new text, frame or stack takes beside its content: the head of its memory, its place in a list that may
-/// have as many places again, and its entry in a hash table.
+/// Bytes that a new string, frame or stack takes in addition to its content: its allocation header, its slot in a list
+/// whose capacity may be twice its length, and its entry in a hash table.
 const TEXT_BYTES: usize = 16 + 2 * 16 + 3 * (24 + 1);
 const FRAME_BYTES: usize = 2 * size_of::<Frame>() + 3 * (size_of::<(Frame, FrameId)>() + 1);
 const STACK_BYTES: usize = 16 + 2 * 16 + 3 * (24 + 1);

@@ -41,14 +41,14 @@ pub(crate) trait Sink {
     fn recall_stack(&mut self, id: StackId) -> io::Result<bool>;
     /// Remembers the list that is about to be filled as that stack.
     fn begin_stack(&mut self, id: StackId) -> io::Result<()>;
-    /// A key that is no text.
+    /// Writes a key that is not a string.
     fn number_key(&mut self, key: i64) -> io::Result<()>;
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn begin_tuple(&mut self) -> io::Result<()>;
     fn end_tuple(&mut self) -> io::Result<()>;
-    /// Whether the list or dictionary that is not known was written before and has now been referred to.
+    /// Writes a reference to an unknown list or dictionary, if it was written before; returns whether it did.
     fn recall_node(&mut self, node: usize) -> io::Result<bool>;
-    /// Remembers the list or dictionary that was begun or written last.
+    /// Registers the last list or dictionary begun or written, for later references.
     fn keep_node(&mut self, node: usize) -> io::Result<()>;
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn emit(snapshot: &Snapshot, sink: &mut impl Sink) -> io::Result<()> 
     sink.end_dict()
 }
 
-/// Parts of the snapshot that its lists refer to.
+/// Tables of the snapshot that its lists refer to.
 #[derive(Clone, Copy)]
 struct All<'snapshot> {
     names: &'snapshot Names,
@@ -89,7 +89,7 @@ fn list<T, S: Sink>(sink: &mut S, items: &[T], write: impl Fn(&mut S, &T, usize)
     sink.end_list()
 }
 
-/// The entries of a dictionary whose keys are not known.
+/// Writes the entries of a dictionary whose keys are unknown.
 fn others(sink: &mut impl Sink, all: All<'_>, place: Place) -> io::Result<()> {
     let tree = &all.unknown.tree;
     for (key, value) in all.unknown.places.get(&place).into_iter().flatten() {
@@ -107,7 +107,7 @@ fn other_entry(sink: &mut impl Sink, tree: &Tree<'_>, key: Value, value: Value) 
     other(sink, tree, value)
 }
 
-/// A value that is not known. The reader has bounded its depth.
+/// Writes an unknown value, whose depth the reader has bounded.
 fn other(sink: &mut impl Sink, tree: &Tree<'_>, value: Value) -> io::Result<()> {
     match value {
         Value::None => sink.none(),

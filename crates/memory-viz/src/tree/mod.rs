@@ -1,10 +1,10 @@
-//! Values of a file before they are taken as a snapshot, with lists and dictionaries by number.
+//! Parsed values of a file, before they are interpreted as a snapshot. Lists and dictionaries are referenced by index.
 //!
-//! A value takes eight bytes; a list that is recalled ten times is ten numbers. A container may hold itself, so a walk
-//! over a tree bounds its depth.
+//! A value takes eight bytes; a list that is referenced ten times is ten indices. A container may contain itself, so a
+//! traversal of a tree bounds its depth.
 //!
-//! Invariants: every number of a container and every range of text in a value lies within the tree; all memory of a
-//! tree is counted in its budget before it is allocated.
+//! Invariants: every container index and every text range of a value is within the tree; all memory of a tree is
+//! charged to its budget before it is allocated.
 
 use std::borrow::Cow;
 
@@ -40,17 +40,17 @@ pub(crate) struct Range {
 pub(crate) struct Node(u32);
 
 impl Node {
-    /// The position among the containers.
+    /// Returns the index of the container.
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A value in eight bytes: four bits say which kind it is, the others are the value or its place among the wide ones.
+/// A value packed into eight bytes: a four-bit tag, and the value or its index among the wide values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Packed(u64);
 
-/// Kinds of packed values.
+/// Tags of packed values.
 mod kind {
     pub(super) const NONE: u64 = 0;
     pub(super) const FALSE: u64 = 1;
@@ -67,25 +67,25 @@ mod kind {
     pub(super) const DICT: u64 = 12;
 }
 
-/// Bits of a packed value that say which kind it is.
+/// Number of tag bits of a packed value.
 const KIND_BITS: u32 = 4;
 
-/// The longest text whose length is packed with its place.
+/// Longest text whose length is packed together with its offset.
 const SHORT_TEXT: u32 = (1 << 28) - 1;
 
 /// All values of a file.
 #[derive(Debug, Clone)]
 pub(crate) struct Tree<'file> {
     text: Cow<'file, [u8]>,
-    /// Texts that do not stand in the file as they are. Their ranges begin behind the file.
+    /// Texts that are not in the file verbatim. Their ranges begin after the file's bytes.
     more_text: Vec<u8>,
     /// The items of lists and tuples; of dictionaries each key followed by its value.
     nodes: Vec<Vec<Packed>>,
     /// Numbers and ranges that do not fit into a packed value.
     wide: Vec<u64>,
-    /// The value of the file as a whole.
+    /// Root value of the file.
     pub(crate) root: Value,
-    /// Memory of this tree, and of its reader.
+    /// Memory budget of this tree and of its reader.
     pub(crate) budget: Budget,
 }
 
@@ -97,7 +97,7 @@ impl PartialEq for Tree<'_> {
 }
 
 impl Tree<'static> {
-    /// A tree of values that outlive their file, without text.
+    /// Makes an empty tree that outlives the file and shares no text with it.
     pub(crate) fn owned(budget: Budget) -> Self {
         let text = Cow::Borrowed(&[][..]);
         Self { text, more_text: Vec::new(), nodes: Vec::new(), wide: Vec::new(), root: Value::None, budget }
@@ -134,7 +134,7 @@ impl<'file> Tree<'file> {
         })
     }
 
-    /// Returns a value that was packed.
+    /// Unpacks a value.
     pub(crate) fn value(&self, Packed(all): Packed) -> Value {
         let bits = all >> KIND_BITS;
         let wide = || usize::try_from(bits).ok().and_then(|place| self.wide.get(place)).copied().unwrap_or_default();
@@ -165,7 +165,7 @@ impl<'file> Tree<'file> {
         self.widen(u64::from(range.start) << 32 | u64::from(range.length))
     }
 
-    /// Makes a container of the values at the end of a stack, which are taken from it.
+    /// Makes a container of the values from position `first` of a stack on, and removes them from the stack.
     pub(crate) fn node(&mut self, stack: &mut Vec<Packed>, first: usize) -> Result<Node> {
         let number = u32::try_from(self.nodes.len()).map_err(|_| Error::Limit {
             what: "lists and dictionaries",
@@ -178,7 +178,7 @@ impl<'file> Tree<'file> {
         Ok(Node(number))
     }
 
-    /// Adds the values at the end of a stack to a container, which are taken from it.
+    /// Moves the values from position `first` of a stack on to a container.
     pub(crate) fn extend(&mut self, node: Node, stack: &mut Vec<Packed>, first: usize) -> Result<()> {
         let Some(items) = self.nodes.get_mut(node.index()) else { return Ok(()) };
         self.budget.reserve(items, stack.len() - first)?;
@@ -186,7 +186,7 @@ impl<'file> Tree<'file> {
         Ok(())
     }
 
-    /// The number of items of a container.
+    /// Returns the number of items of a container.
     pub(crate) fn length(&self, node: Node) -> usize {
         self.nodes.get(node.index()).map_or(0, Vec::len)
     }
@@ -196,25 +196,25 @@ impl<'file> Tree<'file> {
         self.nodes.get(node.index()).map_or(&[][..], Vec::as_slice).iter().map(|item| self.value(*item))
     }
 
-    /// The entries of a dictionary.
+    /// Returns the entries of a dictionary.
     pub(crate) fn pairs(&self, node: Node) -> impl Iterator<Item = (Value, Value)> {
         let items = self.nodes.get(node.index()).map_or(&[][..], Vec::as_slice);
         items.as_chunks().0.iter().map(|[key, value]| (self.value(*key), self.value(*value)))
     }
 
-    /// Adds a byte to the texts that do not stand in the file.
+    /// Appends a byte to the texts that are not in the file.
     pub(crate) fn push_text(&mut self, byte: u8) -> Result<()> {
         self.budget.push(&mut self.more_text, byte)
     }
 
-    /// Adds bytes to the texts that do not stand in the file.
+    /// Appends bytes to the texts that are not in the file.
     pub(crate) fn extend_text(&mut self, bytes: &[u8]) -> Result<()> {
         self.budget.reserve(&mut self.more_text, bytes.len())?;
         self.more_text.extend_from_slice(bytes);
         Ok(())
     }
 
-    /// Returns the offset of the text that is added next.
+    /// Returns the offset of the next text that is added.
     pub(crate) fn text_end(&self) -> usize {
         self.text.len() + self.more_text.len()
     }
@@ -235,18 +235,18 @@ impl<'file> Tree<'file> {
     }
 }
 
-/// The lower half of a number.
+/// Returns the lower 32 bits.
 fn lower(bits: u64) -> u32 {
     u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default()
 }
 
-/// The upper half of a number.
+/// Returns the upper 32 bits.
 fn upper(bits: u64) -> u32 {
     lower(bits >> 32)
 }
 
 impl Value {
-    /// The kind of the value, for messages.
+    /// Returns the kind of the value, for messages.
     pub(crate) fn kind(self) -> &'static str {
         match self {
             Self::None => "nothing",

@@ -21,8 +21,8 @@ pub(crate) struct Browser {
     profile: PathBuf,
 }
 
-/// Starts the browser that `CHROMIUM` names, or says why none is started. What else is installed is not looked at:
-/// browsers differ, and the tests are about the page.
+/// Starts the browser that `CHROMIUM` names, or says why none is started. Other installed browsers are ignored, since
+/// browsers differ and the tests are about the page.
 #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 pub(crate) fn browser() -> Option<Browser> {
     let Some(program) = std::env::var_os("CHROMIUM") else {
@@ -63,7 +63,7 @@ impl Browser {
         for domain in ["Page.enable", "Runtime.enable", "Log.enable", "Network.enable"] {
             self.send(domain, json!({}));
         }
-        // Of a tab, a newer browser takes no size when the tab is made.
+        // Newer browsers ignore a size given when a tab is created.
         let metrics = json!({"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": false});
         self.send("Emulation.setDeviceMetricsOverride", metrics);
         self.send("Page.navigate", json!({"url": format!("file://{}", path.display())}));

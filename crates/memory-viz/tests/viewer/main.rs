@@ -1,5 +1,5 @@
-//! The page in a real browser: `cargo xtask viewer` fetches one and runs this. Elsewhere `CHROMIUM` names one; without
-//! that, each test says so and passes, whichever browsers are installed.
+//! The page in a real browser: `cargo xtask viewer` downloads one and runs these tests. Otherwise `CHROMIUM` names the
+//! browser; without it each test prints a message and passes, whichever browsers are installed.
 //!
 //! What the page's worker answers is compared with a plain model of the same history, and screenshots are left in the
 //! folder for tests' files of the target folder.

@@ -79,7 +79,7 @@ pub struct Window<'m> {
     /// A bit for each byte, the lowest first: whether somebody has written it. None where nobody knows, and nothing is
     /// looked for.
     pub written: Option<&'m [Cell<u8>]>,
-    /// Whether threads of the host or other processes may change the bytes meanwhile, so that atomic instructions go to
+    /// Whether host threads or other processes may change the bytes concurrently; atomic instructions then use
     /// [`Memory::exchange`].
     pub is_shared: bool,
 }
@@ -116,8 +116,8 @@ pub trait Memory<'m> {
     /// [`Fault::Address`].
     fn store(&mut self, address: u64, bytes: u64, value: u64) -> Result<(), Fault>;
 
-    /// Writes 1, 2, 4 or 8 bytes if they are as `expected`, in one atomic operation where others may change them too,
-    /// and returns the bytes that were there.
+    /// Writes 1, 2, 4 or 8 bytes if they equal `expected`, atomically if others may change them, and returns the
+    /// previous bytes.
     ///
     /// # Errors
     /// [`Fault::Address`].

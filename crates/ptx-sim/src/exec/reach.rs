@@ -234,8 +234,8 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
         Ok(())
     }
 
-    /// Changes a word of 32 bits in each lane, one lane after the other, and returns the old words; `None` where each
-    /// lane has to be looked at ([`Self::change_lane`]).
+    /// Changes a 32-bit word in each lane, lane by lane, and returns the old words; `None` if lanes must be handled one
+    /// by one ([`Self::change_lane`]).
     #[inline]
     pub(crate) fn change_words(
         &mut self,
@@ -300,8 +300,7 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
         }
     }
 
-    /// Changes 1, 2, 4 or 8 bytes of one lane, atomically where others may change them too; returns the old and the new
-    /// value.
+    /// Changes 1, 2, 4 or 8 bytes of one lane, atomically if others may change them; returns the old and the new value.
     pub(crate) fn change_lane(
         &mut self,
         space: Space,

@@ -1,7 +1,8 @@
-//! Whether each name that is done is shown by an example that the tests compile and run.
+//! Checks that every name marked as done has an example that the tests compile and run.
 //!
-//! An example names what it shows in a text, as names with blanks between them: a name of a section by module with the module
-//! (`torch.cuda.nccl.broadcast`), any other as the page has it. The file of the example uses the item itself, too.
+//! An example lists the names that it shows in a string, separated by blanks: a name of a section by module is
+//! qualified with the module (`torch.cuda.nccl.broadcast`), any other is written as on the page. The example's file
+//! must also use the item itself.
 
 use std::path::Path;
 
@@ -9,10 +10,10 @@ use super::page::{Row, State};
 use super::words::Words;
 use crate::{Result, read};
 
-/// The folder of the examples.
+/// Folder of the examples.
 pub(crate) const FOLDER: &str = "crates/cuda-api/tests/documentation";
 
-/// The examples, by files.
+/// Words of the examples, by file.
 #[derive(Debug, Default)]
 pub(crate) struct Shown(Vec<Words>);
 
@@ -35,8 +36,8 @@ impl Shown {
         Self(files.map(|text| split(Words::of(text))).collect())
     }
 
-    /// What a row lacks that is done. Rows of other sections about the same item are served by one example; `item` is the
-    /// item's name in Rust, where the row is about one.
+    /// Returns what the row of a done name lacks. One example covers the rows of other sections about the same item;
+    /// `item` is the item's name in Rust, if the row is about one.
     pub(crate) fn fault(&self, row: &Row<'_>, rows: &[Row<'_>], item: Option<&str>) -> Option<String> {
         if row.state != State::Done {
             return None;
@@ -59,7 +60,7 @@ impl Shown {
     }
 }
 
-/// The name of a row with its module, where its section is one.
+/// Returns the name of a row, qualified with its module if its section is a module.
 fn full_name(row: &Row<'_>) -> String {
     let module = row.section.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
     module.map_or_else(|| row.name.to_owned(), |module| format!("{module}.{}", row.name))

@@ -399,7 +399,7 @@ mod tests {
         assert!(
             matches!(error, TuneError::Rejected { cause: RejectedResults::TooLarge { bytes, .. }, .. } if bytes == 1 << 40)
         );
-        // The name that once was predictable leads to another file.
+        // Plants a symbolic link under the formerly predictable temporary name.
         let planted = folder.join(format!("results.csv.{}.new", std::process::id()));
         let target = folder.join("target");
         std::fs::write(&target, "precious").unwrap();

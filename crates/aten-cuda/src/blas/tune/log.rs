@@ -64,7 +64,7 @@ impl Log {
     }
 }
 
-/// Creates the file of messages, or opens a device or a FIFO that another process reads.
+/// Creates the log file, or opens a device or a FIFO that another process reads.
 fn create(path: &Path) -> io::Result<File> {
     let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     if is_special { regular_files::open_sink(path) } else { File::create(path) }

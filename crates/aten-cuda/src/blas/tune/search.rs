@@ -1,12 +1,12 @@
 //! The search for the fastest candidate, by torch's rules.
 //!
-//! The default comes first and is what everything is compared with. Another candidate is timed three times and given up
-//! when it takes more than 1.5 times as long as the best so far, then ten times with a limit of 1.15; one that is still
-//! there has its result compared, and is then timed for as long and as often as the limits allow, which count the time
-//! of the device and real time, whichever is longer: a simulated device takes far more of the latter. Beyond torch, the
-//! best few then meet the default once more, in turn and in bursts of runs that follow each other at once, as those of
-//! a program do: so neither a GPU that was still cold for the first candidate nor chance decides, and what a kernel
-//! does while the one before it ends counts for it. The lowest mean wins; where the default is as good, it stays.
+//! The default is timed first and is the reference. Each other candidate is timed three times and dropped if it takes
+//! more than 1.5 times as long as the best so far, then ten times with a limit of 1.15. The result of a surviving
+//! candidate is compared with the default's; the candidate is then timed until the limits are reached. The limits count
+//! device time or real time, whichever is longer: a simulated device takes far more real time. Beyond torch, the best
+//! few then compete with the default once more, in turn and in bursts of back-to-back runs, as in a real program. So
+//! neither a GPU that was cold for the first candidate nor chance decides, and overlap with the end of the previous
+//! kernel counts. The lowest mean wins; on a tie the default stays.
 //!
 //! Two comparisons keep wrong numbers out. One is always made, on normal random operands, against the largest number of
 //! the default's result. The other is the user's (`set_numerical_check_tolerances`), on the real operands, as torch has it.
@@ -128,8 +128,8 @@ pub(crate) trait Timer {
     /// As for [`Self::times`].
     fn burst(&mut self, count: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<f64>;
 
-    /// Returns the milliseconds of real time that each run of the last [`Self::times`] took. It is more than the time
-    /// of the device where the host is slow to queue work, and above all where the device is simulated.
+    /// Returns the milliseconds of real time that each run of the last [`Self::times`] took. This exceeds the device
+    /// time if the host is slow to queue work, and far exceeds it on a simulated device.
     fn real(&self) -> f64;
 }
 
@@ -144,7 +144,7 @@ pub(super) struct EventTimer {
     filling: Option<Tensor>,
     /// Clock cycles in which the host queues one run.
     cycles: i64,
-    /// Milliseconds of real time of each run of the last ones.
+    /// Milliseconds of real time of each of the last runs.
     real: f64,
 }
 
@@ -217,12 +217,12 @@ struct Stats {
     min: f64,
     max: f64,
     deviation: f64,
-    /// Real time of one run.
+    /// Milliseconds of real time of one run.
     real: f64,
 }
 
 impl Stats {
-    /// Returns the figures of runs, of which each took so much real time.
+    /// Computes the statistics of runs that each took `real` milliseconds of real time.
     fn of(times: &[f64], real: f64) -> Self {
         let count = f64::from(u32::try_from(times.len().max(1)).unwrap_or(u32::MAX));
         let mean = times.iter().sum::<f64>() / count;
@@ -232,7 +232,7 @@ impl Stats {
         Self { mean, min, max, deviation: (squares / (count - 1.0).max(1.0)).sqrt(), real }
     }
 
-    /// Returns the time of one run that limits count: of the device, or real time where that is longer.
+    /// Returns the time of one run that counts towards the limits: the longer of device time and real time.
     fn counted(&self) -> f64 {
         self.mean.max(self.real)
     }
@@ -364,7 +364,7 @@ struct Search<'a, C: Candidates> {
     references: Option<References>,
     /// Milliseconds of the best candidate so far.
     best: Option<f64>,
-    /// The most milliseconds of real time that one run of a candidate took.
+    /// Longest real time of one run of a candidate, in milliseconds.
     counted: f64,
 }
 

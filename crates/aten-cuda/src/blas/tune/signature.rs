@@ -30,7 +30,7 @@ pub(crate) enum Element {
     Int8,
 }
 
-// A bias is told apart from none by one code more, and each code has five bits in the hash of a problem.
+// An absent bias takes one more code, and each code has five bits in the hash of a problem.
 const _: () =
     assert!(Element::ALL.len() < 31 && Kind::ALL.len() <= 32, "codes have five bits in the hash of a problem");
 

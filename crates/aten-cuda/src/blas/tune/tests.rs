@@ -138,7 +138,7 @@ fn search(candidates: &Planned, limits: &Limits, name: &str) -> Result<Found<usi
     search_in_real_time(candidates, limits, name, 0.0)
 }
 
-/// A search in which each run takes so many milliseconds of real time.
+/// Runs a search in which each run takes `real` milliseconds of real time.
 fn search_in_real_time(candidates: &Planned, limits: &Limits, name: &str, real: f64) -> Result<Found<usize>> {
     let mut journal = Journal::open(folder(name).join("results0.trying.csv")).unwrap();
     let mut timer = PlannedTimer { clock: Rc::clone(&candidates.clock), real };
@@ -222,7 +222,7 @@ fn runs_within_the_limits() {
     assert_eq!(runs(1.0, Limits { warmup_iterations: 9, ..limits(0, 7) }), 7 + 9);
 }
 
-/// Runs of a simulated device take next to no time of the device and much real time.
+/// Runs on a simulated device take almost no device time and much real time.
 #[test]
 fn limits_count_real_time_too() {
     let runs = |real: f64| {

@@ -131,7 +131,7 @@ const ALIGNMENT: usize = 512;
 fn scratch(parts: u64, rows: u64, types: &[Type], device: Device) -> Result<Vec<Tensor>> {
     let sizes = [i64::try_from(parts).unwrap_or(i64::MAX), i64::try_from(rows).unwrap_or(i64::MAX)];
     let numel = usize::try_from(shape::checked_numel(&sizes)?).unwrap_or(usize::MAX);
-    // The number is at most a sixteenth of what `i64` holds, so there is room to round up.
+    // `numel` is at most a sixteenth of `i64::MAX`, so rounding up does not overflow.
     let bytes_of = |ty: &Type| numel.saturating_mul(dtype_of(*ty).itemsize()).next_multiple_of(ALIGNMENT);
     let storage = Storage::new(types.iter().map(bytes_of).sum(), device)?;
     let mut start = 0;

@@ -36,7 +36,7 @@ fn offset(iteration: &Iteration, operand: usize, number: usize) -> isize {
 }
 
 fn gather(part: &Part<'_>, frame: &Frame, places: &[Place]) -> Row {
-    // Pinned memory, which alone can fail here, was copied before.
+    // Only pinned memory can fail here, and it was copied before.
     let Ok(bytes) = part.tensor.storage().host() else { return Row::Int(Vec::new()) };
     let width = part.ty.bytes();
     Row::gather(part.ty, offsets(part, frame, places).map(|at| &bytes[at..at + width]))

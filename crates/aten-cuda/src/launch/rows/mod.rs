@@ -140,8 +140,8 @@ fn iteration(
     Iteration::new(&sizes, &references, in_order)
 }
 
-/// The layout of some dimensions of a tensor. It is no view: a tensor without elements may have elements in some of its
-/// dimensions.
+/// Returns the layout of some dimensions of a tensor. It is not a view: the dimensions chosen from an empty tensor may be
+/// non-empty.
 fn lines(tensor: &Tensor, dims: &[usize]) -> OperandLayout {
     let pick = |of: &[i64]| -> Dims { dims.iter().map(|&dim| of[dim]).collect() };
     OperandLayout::of(tensor, pick(tensor.sizes()), pick(tensor.strides()))

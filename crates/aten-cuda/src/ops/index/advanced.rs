@@ -28,13 +28,14 @@ struct Combined {
     along: Along,
     /// The dimensions of the result that the indices have.
     lists: Range<usize>,
-    /// Strides of a new result: in the order in which the tensor's memory is visited, then that of the indices.
+    /// Strides of a new result, in the order in which the tensor's memory is visited, then in that of the indices.
     strides: Dims,
 }
 
 impl Tensor {
-    /// The elements that indices name, `None` standing for all of a dimension (`x[a, :, b]`, `torch.index`). Indices
-    /// are integers, negative ones counting from the end, or masks; those on the host are copied to the tensor's device.
+    /// Returns the elements that the indices select; `None` selects all of a dimension (`x[a, :, b]`, `torch.index`).
+    /// Indices are integers, negative ones counting from the end, or masks; those on the host are copied to the
+    /// tensor's device.
     ///
     /// The indices broadcast. Their shape stands where the first of them does if they are neighbours, else in front.
     ///
@@ -52,8 +53,8 @@ impl Tensor {
         run().of("index", &[self])
     }
 
-    /// Writes values, which broadcast, to the elements that indices name, or adds them there (`index_put_`). The values are on
-    /// the tensor's device, or one number on the host without dimensions.
+    /// Writes values, which are broadcast, to the selected elements, or adds them to these (`index_put_`). The values
+    /// are on the tensor's device, or a 0-d tensor on the host.
     ///
     /// # Errors
     /// As for [`Self::index`], or the values do not fit.
@@ -143,7 +144,7 @@ impl Tensor {
         if is_missing && places.numel() > 0 {
             return Err(invalid("index is out of bounds for dimension with size 0"));
         }
-        // An index that is out of range has been reported, and stands for the first place.
+        // An out-of-range index has been reported already; it is treated as index 0.
         let size = shape::extent(self.sizes(), self.strides()).unwrap_or(i64::MAX);
         let along = Along { size, stride: 1, wraps: false, operation };
         let view = self.with_layout(sizes.clone(), strides, self.storage_offset())?;
@@ -207,7 +208,7 @@ impl Tensor {
     }
 }
 
-/// Warns of a target that repeats elements, as torch does: the last value that is written to a place stands, or any.
+/// Warns, as torch does, of a target with repeated elements: it is not specified which of several values is kept.
 fn note_repeats(target: &Tensor) {
     target.storage().note_write();
     if check_overlap(target, &[]).is_err() {
@@ -224,8 +225,8 @@ impl Combined {
     }
 }
 
-/// Strides of a new result of a view of the tensor and indices that broadcast to a shape, whose first dimension is `first`
-/// in the view.
+/// Returns the strides of a new result for a view and indices that broadcast to `shape`. The dimensions of `shape`
+/// start at dimension `first` of the view.
 fn visited(view: &Tensor, lists: &[Option<Tensor>], shape: &[i64], first: usize) -> Result<Dims> {
     let after = view.dim() - first - shape.len();
     let mut sizes = Dims::from_elem(1, first);
@@ -235,7 +236,7 @@ fn visited(view: &Tensor, lists: &[Option<Tensor>], shape: &[i64], first: usize)
     operands.push(OperandLayout::of(view, Dims::from_slice(view.sizes()), Dims::from_slice(view.strides())));
     for list in lists.iter().flatten() {
         let list = list.expand(shape)?;
-        // Where a view of these sizes would need a copy, it is contiguous.
+        // A list that cannot be viewed with these sizes is copied, and the copy is contiguous.
         let strides = view_strides(list.sizes(), list.strides(), &sizes).unwrap_or_else(|| contiguous_strides(&sizes));
         operands.push(OperandLayout::of(&list, sizes.clone(), strides));
     }

@@ -46,7 +46,7 @@ fn along_dim(
     let view = pointed.with_layout(sizes, strides, pointed.storage_offset())?;
     let along = Along { size, stride, wraps: false, operation };
     let applied = apply(&Indexed { pointed: &view, along, index, other }, dim..dim + 1, action);
-    // A report of the device is about earlier work, whose dimension is not known.
+    // The device reports an error of earlier work, whose dimension is not known.
     if is_host(pointed.device()) { applied.map_err(|error| error.in_dimension(dim)) } else { applied }
 }
 
@@ -151,7 +151,7 @@ fn write(indexed: &Indexed<'_>, places: &[usize], put: impl Fn(&mut [u8], &[u8],
     Ok(())
 }
 
-/// A host tensor of indices on the device of the tensor that it is for, as torch moves them. Its numbers are those of now.
+/// Copies host indices, with their current values, to the device of the tensor that they index, as torch does.
 fn moved_to(index: &Tensor, tensor: &Tensor) -> Result<Tensor> {
     if is_host(tensor.device()) || !is_host(index.device()) {
         return Ok(index.clone());

@@ -1,11 +1,11 @@
-//! Writing and adding on a device in the order of the index, while deterministic algorithms are asked for, and sums of short
+//! Index operations on a device that write and add in index order, for deterministic algorithms and for sums of short
 //! floats that are rounded once.
 //!
 //! The indices of each list are sorted with the places that they have in it. Equal ones are neighbours then and still in
 //! order, so that one thread can take all elements for a place of the tensor, one after another, as the host does. Lists
 //! that repeat along a dimension are sorted once.
 //!
-//! **Invariants:** the result has the bits that the host computes, but for sums that are rounded once.
+//! **Invariants:** the result equals the host's bit by bit, except for sums that are rounded once.
 
 use std::ops::Range;
 
@@ -19,11 +19,12 @@ use crate::ops::sort::sorted_rows;
 use crate::report::Reporter;
 use crate::tensor::Tensor;
 
-/// Longest row, in elements, whose short floats torch's `index_put` with `accumulate` adds in 32 bits: those of a warp.
+/// Longest row, in elements, for which torch's `index_put` with `accumulate` sums short floats in `f32`: the size of a
+/// warp.
 const SHORT_ROW: i64 = 32;
 
-/// Whether the elements for a place are added in 32 bits and rounded once, as torch's kernel for short rows does. Its other
-/// accumulations are made of that kernel while deterministic algorithms are asked for, `scatter_add` by rows of one element.
+/// Whether the elements for a place are summed in `f32` and rounded once, as torch's kernel for short rows does. With
+/// deterministic algorithms torch uses this kernel for `index_add`, and for `scatter_add` with rows of one element.
 fn is_wide_sum(indexed: &Indexed<'_>, lists: &Range<usize>, action: Action) -> bool {
     let is_short = || indexed.index.sizes()[lists.end..].iter().product::<i64>() <= SHORT_ROW;
     action == Action::Add
@@ -36,8 +37,8 @@ fn is_wide_sum(indexed: &Indexed<'_>, lists: &Range<usize>, action: Action) -> b
         }
 }
 
-/// Whether the elements for a place have to be taken one after another: where their order makes a difference that is not
-/// wanted, or their sum is rounded once.
+/// Whether the elements for a place must be combined one after another: their order affects the result and must be
+/// deterministic, or their sum is rounded once.
 pub(super) fn is_needed(indexed: &Indexed<'_>, lists: &Range<usize>, action: Action) -> bool {
     if is_wide_sum(indexed, lists, action) {
         return lists.clone().any(|dim| indexed.index.sizes()[dim] > 1);

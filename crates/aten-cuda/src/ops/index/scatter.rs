@@ -38,7 +38,7 @@ impl Tensor {
             Operand::Tensor(source) => source,
             Operand::Number(value) => {
                 refuse_float8("cuda_scatter_fill_base_kernel_func", self.dtype())?;
-                // Without places torch does not look at the number.
+                // torch does not check the value if the index is empty.
                 let value = if index.numel() == 0 { Scalar::Int(0) } else { value };
                 value.check_fits(self.dtype())?;
                 number = Self::full(&[], value, self.dtype(), self)?.expand(index.sizes())?;
@@ -169,7 +169,7 @@ impl Tensor {
             check_apart(self, source)?;
             let spread = spread(index, given.sizes(), at)?;
             let (spread, given) = (spread.apart_from(self)?, given.apart_from(self)?);
-            // torch's host adds matrices by `scatter_add`, and other tensors slice by slice.
+            // torch's CPU implements `index_add` by `scatter_add` for matrices, and slice by slice for other tensors.
             if action == Action::Add && self.dim() == 2 && is_summed_wide(self) {
                 return summed_wide(self, &target, |sums| {
                     along_dim(sums, at, &spread, &given.to_dtype(DType::F32)?, action, operation)
@@ -192,12 +192,12 @@ impl Tensor {
     }
 }
 
-/// Whether `scatter_add` sums the elements in `f32` and rounds once, as torch's host does for short floats.
+/// Whether `scatter_add` accumulates in `f32` and rounds once, as torch's CPU does for `f16` and `bf16`.
 fn is_summed_wide(target: &Tensor) -> bool {
     is_host(target.device()) && matches!(target.dtype(), DType::F16 | DType::BF16)
 }
 
-/// Has elements added to a tensor of `f32` instead of `target`, a view of `tensor`, and rounds the sums.
+/// Accumulates into an `f32` copy of `target`, a view of `tensor`, and rounds the sums into `target`.
 fn summed_wide<'a>(tensor: &'a Tensor, target: &Tensor, add: impl FnOnce(&Tensor) -> Result<()>) -> Result<&'a Tensor> {
     let sums = target.to_dtype(DType::F32)?;
     add(&sums)?;
@@ -205,7 +205,7 @@ fn summed_wide<'a>(tensor: &'a Tensor, target: &Tensor, add: impl FnOnce(&Tensor
     Ok(tensor)
 }
 
-/// Checks the sizes of the arguments of `scatter_` in torch's order; a number has no source.
+/// Checks the sizes of the arguments of `scatter_` in torch's order; `source` is `None` for a scalar.
 fn check_scattered(own: &Tensor, index: &Tensor, source: Option<&Tensor>, at: usize) -> Result<()> {
     let other = if index.dim() == own.dim() {
         source.filter(|source| source.dim() != index.dim()).map(|_| "src")
@@ -229,7 +229,8 @@ fn check_scattered(own: &Tensor, index: &Tensor, source: Option<&Tensor>, at: us
     Ok(())
 }
 
-/// Checks the arguments of `index_add_` in torch's order. `dim` is the dimension as given and counted from the front.
+/// Checks the arguments of `index_add_` in torch's order. The pair is the dimension as given and as counted from the
+/// front.
 fn check_added(own: &Tensor, index: &Tensor, source: &Tensor, (dim, at): (i64, usize)) -> Result<()> {
     if index.dim() > 1 {
         let (count, dtype, sizes) = (index.dim(), index.dtype().scalar_type_name(), index.sizes());

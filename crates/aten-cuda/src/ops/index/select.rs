@@ -83,8 +83,9 @@ impl Tensor {
         run().of("masked_select", &[self, mask])
     }
 
-    /// Elements of `source`, one after another, in place of those where the mask is true (`masked_scatter`). Nothing waits for
-    /// a device: that the source has too few elements is found there, and told by the next call that waits for it.
+    /// Returns a copy in which the elements where the mask is true are replaced by the elements of `source`, in order
+    /// (`masked_scatter`). The call does not wait for a device: a source with too few elements is detected on the
+    /// device and reported by the next call that waits for it.
     ///
     /// # Errors
     /// The dtypes differ, the mask is no boolean or does not broadcast, or the source has too few elements.
@@ -146,19 +147,20 @@ pub(crate) fn nonzero_flat(mask: &Tensor) -> Result<(Tensor, Option<Kept<'_>>)> 
     Ok((out, Some(kept)))
 }
 
-/// torch's text for a source with fewer elements than the mask keeps.
+/// torch's message for a source with fewer elements than the mask selects.
 pub(crate) const FEW_ELEMENTS: &str = "Number of elements of source < number of ones in mask";
 
 impl Kept<'_> {
-    /// A source as long as the mask, so that no mask reads past it, with zeros behind its own elements. If more are kept than it
-    /// has, the device reports that.
+    /// Returns the source, zero-padded to the length of the mask so that no mask reads past its end. The device reports
+    /// an error if the mask selects more elements than the source has.
     fn padded(&self, source: &Tensor) -> Result<Tensor> {
         let (own, length) = (source.numel(), self.length());
         let padded = Tensor::zeros(&[length], source.dtype(), source)?;
         if own > 0 {
             padded.narrow(0, 0, own)?.copy_(&source.view(&[own])?)?;
         }
-        // An index that exists as long as no more are kept; what it names is of no interest.
+        // The count is used as an index that is valid only if the source has enough elements; the element read is
+        // discarded.
         let (zero, total) = (Tensor::zeros(&[1], DType::U8, source)?, self.counted()?);
         let along = Along { size: own + 1, stride: 0, wraps: false, operation: Reporter::MaskedScatter };
         let read = Tensor::uninitialized(&[1], DType::U8, source)?;

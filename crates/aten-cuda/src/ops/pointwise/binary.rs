@@ -130,7 +130,7 @@ fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<[Operand
     }
 }
 
-/// An exponent as floats of 16 bits hold it, which decides on a device whether it is one half or two.
+/// Rounds a scalar exponent to 16 bits on a device, as torch does before it compares the exponent with 0.5 and 2.
 fn rounded_exponent<'a>(base: &Tensor, exponent: Operand<'a>) -> Result<Operand<'a>> {
     let Operand::Number(number @ Scalar::Float(_)) = exponent else { return Ok(exponent) };
     if is_host(base.device()) {

@@ -371,11 +371,12 @@ pub(super) fn atanh(graph: &mut Graph, a: Pair) -> Pair {
     atanh_far(graph, a, near)
 }
 
-/// `atanh` where a part is large: the real part of the reciprocal, which overflows nowhere, and a quarter turn. The real part
-/// is a zero at infinity, and no part but a NaN itself makes the result one.
+/// Computes `atanh` of a number with a large part: the real part of the reciprocal, which cannot overflow, and a
+/// quarter turn. The real part is zero at infinity, and a part of the result is NaN only if that part of the argument
+/// is.
 fn atanh_far(graph: &mut Graph, a: Pair, near: Pair) -> Pair {
     let ty = graph.type_of(a.0);
-    // Beyond the reciprocal of the type's precision one is lost beside the number.
+    // Above this threshold, the reciprocal of the type's precision, adding one does not change the number.
     let beyond = if ty == Type::F64 { 2.0_f64.powi(54) } else { 2.0_f64.powi(25) };
     let (width, height) = (formula::abs(graph, a.0), formula::abs(graph, a.1));
     let largest = extreme(graph, Binary::Max, width, height);

@@ -1,7 +1,8 @@
-//! Numbers beside tensors that a dtype does not hold.
+//! Range checks of scalar operands.
 //!
-//! torch refuses them in some operations and cuts them in others, and the dtype that decides differs between the host and
-//! a device. A row names its rule; rows without one cut their numbers.
+//! torch rejects out-of-range scalars in some operations and truncates them in others, and the dtype that is checked
+//! differs between the host and a device. Each row of the operation table names its rule; by default scalars are
+//! truncated.
 
 use super::Operation;
 use crate::base::dtype::DType;
@@ -9,29 +10,31 @@ use crate::base::error::Result;
 use crate::base::scalar::Scalar;
 use crate::tensor::Operand;
 
-/// Rule for the numbers of an operation.
+/// Rule by which the scalars of an operation are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// Numbers are cut to the dtype (arithmetic, comparisons, operations on bits).
+    /// Scalars are truncated to the dtype (arithmetic, comparisons, bitwise operations).
     Cut,
-    /// The common dtype has to hold them.
+    /// Scalars must fit into the common dtype.
     Common,
-    /// The common dtype has to hold them on the host; on a device the dtype that is computed in.
+    /// Scalars must fit into the common dtype on the host, and into the compute dtype on a device.
     Device,
-    /// As [`Limit::Device`], for the negatives of the numbers.
+    /// Like [`Limit::Device`], for the negated scalars.
     Negated,
-    /// The dtype that is computed in has to hold them: `f32` for floats of 16 bits, and on a device `i64` for integers.
+    /// Scalars must fit into the compute dtype: `f32` for floats of 16 bits, and on a device `i64` for integers.
     Computed,
-    /// As elements of a tensor without dimensions, which holds any real number of a short float on the host.
+    /// Scalars are elements of a 0-d tensor. On the host, one of a short float dtype accepts every real number.
     Element,
-    /// As exponents: integers and floats of 16 bits have to hold them, on a device other dtypes too. A base is cut.
+    /// Scalars are exponents: they must fit into integer and 16-bit float dtypes, and on a device into all dtypes. A
+    /// base is truncated.
     Exponent,
-    /// As bounds of integers, which become `i64` first, or of floats, as [`Limit::Device`].
+    /// Scalars are bounds. Bounds of integers are converted to `i64` first; others are checked like [`Limit::Device`].
     Bound,
 }
 
 impl Limit {
-    /// The dtype that has to hold the numbers of an operation on operands with this common dtype.
+    /// Returns the dtype that the scalars must fit into, given the common dtype of the operands; `None` if they are
+    /// truncated.
     fn dtype(self, common: DType, on_host: bool) -> Option<DType> {
         match self {
             Self::Cut => None,
@@ -51,8 +54,8 @@ impl Limit {
     }
 }
 
-/// The dtype that has to hold a number that becomes the elements of a tensor. torch converts single elements of short
-/// floats on the host by `f64`, which holds every real number, and more than one of `c32` there by `c64`.
+/// Returns the dtype that a fill value must fit into. On the host, torch converts a single element of a short float
+/// dtype via `f64`, which holds every real number, and several elements of `c32` via `c64`.
 pub(crate) fn element_limit(dtype: DType, numel: i64, on_host: bool) -> DType {
     match dtype {
         DType::F16 | DType::BF16 | DType::F8E4M3FN | DType::F8E5M2 if on_host && numel == 1 => DType::F64,
@@ -61,7 +64,7 @@ pub(crate) fn element_limit(dtype: DType, numel: i64, on_host: bool) -> DType {
     }
 }
 
-/// Refuses numbers that do not fit: those among the operands, and the operation's own ones.
+/// Rejects scalars that do not fit, among the operands and among the operation's own numbers.
 pub(super) fn check(
     operation: &Operation,
     common: DType,

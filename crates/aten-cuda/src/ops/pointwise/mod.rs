@@ -4,9 +4,10 @@
 //! The methods of [`Tensor`](crate::Tensor), with their in-place and `out` forms, follow from that row; so do the
 //! [`table`] and the tests that compare every operation on the host, the simulated device and a real one.
 //!
-//! Reading order: this file, `run` (from operands to a launch), `limit` (numbers that a dtype does not hold), `whole` (the short way of whole tensors), `formula` and `complex` (what rows are built of), then
-//! the families: `unary` (arithmetic of one tensor), `function` (exp, sin, erf and the like), `activation`, `binary`,
-//! `bitwise` (bits and truth), `compare`, `ternary`.
+//! Reading order: this file, `run` (from operands to a launch), `limit` (range checks of scalars), `whole` (the fast
+//! path for whole tensors), `formula` and `complex` (what rows are built of), then the families: `unary` (arithmetic of
+//! one tensor), `function` (exp, sin, erf and the like), `activation`, `binary`, `bitwise` (bits and truth), `compare`,
+//! `ternary`.
 
 mod activation;
 mod binary;
@@ -72,7 +73,7 @@ pub struct Operation {
     pub(crate) wraps_numbers: bool,
     /// Whether numbers among the operands are rounded to the common dtype.
     pub(crate) rounds_numbers: bool,
-    /// Which dtype has to hold the numbers.
+    /// Range check of scalar operands.
     pub(crate) limit: Limit,
     /// How a new result lies in memory.
     pub(crate) layout: Layout,
@@ -91,7 +92,7 @@ pub(crate) enum Layout {
     Copied,
     /// As a copy of the first operand where that has integers or booleans, else in the order of visiting.
     CopiedIntegers,
-    /// In the order in which the operands' memory would be visited if all had been converted to the common dtype first.
+    /// In the order in which the operands' memory would be visited if all were first converted to the common dtype.
     Converted,
     /// Row by row.
     Rows,
@@ -207,7 +208,7 @@ impl Operation {
         Self { rounds_numbers: true, ..self }
     }
 
-    /// The row with numbers that a dtype has to hold.
+    /// Sets the range check of scalar operands.
     pub(crate) const fn limit(self, limit: Limit) -> Self {
         Self { limit, ..self }
     }

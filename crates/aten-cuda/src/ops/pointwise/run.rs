@@ -60,7 +60,7 @@ impl<'a, O: AsRef<[Operand<'a>]>, N: AsRef<[Scalar]>> Call<O, N> {
         elementwise(self.operation, self.operands.as_ref(), self.numbers.as_ref())
     }
 
-    /// The result in the tensor that is the first operand.
+    /// Writes the result into the first operand.
     #[inline]
     pub(crate) fn written_in_place(self, tensor: &Tensor) -> Result<()> {
         if self.operation.rule == Rule::Real && tensor.dtype().is_complex() {
@@ -76,7 +76,7 @@ impl<'a, O: AsRef<[Operand<'a>]>, N: AsRef<[Scalar]>> Call<O, N> {
         elementwise_into(self.operation, self.operands.as_ref(), self.numbers.as_ref(), out, Output::InPlace)
     }
 
-    /// The result in an output, which gets the sizes of the result.
+    /// Writes the result into an output tensor, which is resized to the result.
     #[inline]
     pub(crate) fn written_out(self, out: &Tensor) -> Result<()> {
         elementwise_into(self.operation, self.operands.as_ref(), self.numbers.as_ref(), out, Output::Resized)
@@ -121,12 +121,12 @@ fn new(operation: &'static Operation, operands: &[Operand<'_>], numbers: &[Scala
     Ok(out)
 }
 
-/// What becomes of an output of other sizes.
+/// Treatment of an output whose sizes differ from the result's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Output {
-    /// It is refused: it is the first operand.
+    /// The output is the first operand: other sizes are rejected.
     InPlace,
-    /// It gets the sizes of the result.
+    /// The output is resized to the result.
     Resized,
 }
 
@@ -158,7 +158,8 @@ fn elementwise_into(
     run().of_operands(operation.name, operands)
 }
 
-/// Fills the elements of a tensor that repeats some: those that the mask names at one of their places.
+/// Runs `masked_fill_` on a tensor with repeated elements: an element is filled if the mask is true at any of its
+/// places.
 #[cold]
 fn fill_repeated(prepared: &Prepared<'_>, out: &Tensor, numbers: &[Scalar]) -> Result<()> {
     prepared.check_place(out)?;
@@ -174,7 +175,7 @@ fn fill_repeated(prepared: &Prepared<'_>, out: &Tensor, numbers: &[Scalar]) -> R
     own.masked_fill_(&named, value).map(drop)
 }
 
-/// Returns the layout of an operand after a conversion to the common dtype. Conditions are not converted.
+/// Returns the layout of an operand after conversion to the common dtype. Boolean operands are not converted.
 fn converted_layout(tensor: &Tensor, common: DType) -> OperandLayout {
     let strides = match tensor.dtype() {
         kept if kept == common || kept == DType::Bool => Dims::from_slice(tensor.strides()),
@@ -250,7 +251,7 @@ impl<'a> Prepared<'a> {
         check_overlap(out, &self.tensors())
     }
 
-    /// Checks that the result can be cast to the dtype of a tensor, and is on its device.
+    /// Checks that the result can be cast to the dtype of `out`, and that both are on one device.
     fn check_place(&self, out: &Tensor) -> Result<()> {
         let result = self.operation.rule.result(self.common);
         check_output_dtype(self.operation.name, self.common, result, out.dtype())?;
@@ -292,7 +293,7 @@ impl<'a> Prepared<'a> {
         self.given.iter().map(kind).collect()
     }
 
-    /// Dtypes that the program depends on besides the operation, which takes at most three operands.
+    /// Packs the dtypes that the program depends on besides the operation, which takes at most three operands.
     fn variant(&self, out: DType) -> u64 {
         let kinds = self.kinds();
         let kind = |at: usize| kinds.get(at).copied().flatten();
@@ -343,7 +344,7 @@ fn program(
     let result = match operation.complex {
         Some(build) if computed.is_complex() => {
             let (real, imaginary) = build(&mut graph, computed, &values);
-            // Truth values and magnitudes are real: a complex output gets no imaginary part.
+            // Booleans and magnitudes are real, so a complex output gets a zero imaginary part.
             let is_real = !operation.rule.result(common).is_complex();
             (real, if is_real { graph.number(ty_or_float(&graph, real), 0) } else { imaginary })
         }
@@ -354,7 +355,7 @@ fn program(
         }
     };
     let own = operation.rule.result(common);
-    // An output of a wider dtype gets the result as its own dtype holds it.
+    // The result is rounded to its own dtype before it is stored in a wider output.
     let result = match own {
         own if own == out || own == DType::Bool => result,
         own => (graph.convert(result.0, own.part()), graph.convert(result.1, own.part())),
@@ -375,14 +376,14 @@ fn check(operation: &'static Operation, common: DType, operands: &[Operand<'_>],
     Ok(())
 }
 
-/// Refuses an output of another dtype than the result's, where torch's operation converts no result.
+/// Rejects an output whose dtype differs from the result's, for the operations for which torch does so.
 fn check_output_dtype(name: &str, common: DType, result: DType, out: DType) -> Result<()> {
     if out == result {
         return Ok(());
     }
     let (found, expected) = (out.scalar_type_name(), common.scalar_type_name());
     match name {
-        // The magnitude of a complex number may go into a wider or a complex output.
+        // The magnitude of a complex number may be stored in a wider or a complex output.
         "abs" if common.is_complex() => Ok(()),
         "signbit" => Err(invalid("signbit does not support non-boolean outputs.")),
         "nan_to_num" => Err(invalid(format!("nan_to_num: dtype of out: {found} should be same as input: {expected}"))),

@@ -72,12 +72,13 @@ methods! {
 }
 
 impl Tensor {
-    /// The elements, or the value where the mask is true (`torch.masked_fill`). The value is a number or a tensor
-    /// without dimensions. One on a device is converted there as [`Self::copy_`] does, and nothing waits for it.
+    /// Returns a copy in which the elements where the mask is true have the given value (`torch.masked_fill`). The
+    /// value is a scalar or a 0-d tensor. A 0-d tensor on a device is converted there as [`Self::copy_`] does, without
+    /// waiting.
     ///
     /// # Errors
-    /// The mask has no booleans, the value has dimensions or does not fit the dtype, the sizes do not broadcast, the tensors
-    /// are on several devices, there is not enough memory, or the device failed.
+    /// The mask is not boolean, the value has dimensions or does not fit into the dtype, the sizes do not broadcast,
+    /// the tensors are on several devices, there is not enough memory, or the device failed.
     pub fn masked_fill<'a>(&'a self, mask: &'a Self, value: impl Into<Operand<'a>>) -> Result<Self> {
         match Filling::of(self, mask, value.into())? {
             Filling::Number(value) => Call::new(&rows::fill, [mask.into(), self.into()], [value]).made(),
@@ -92,7 +93,7 @@ impl Tensor {
     /// [`Self::masked_fill`] in place.
     ///
     /// # Errors
-    /// As for the operation, or the result does not fit the tensor.
+    /// Those of [`Self::masked_fill`]; the result does not fit the tensor.
     pub fn masked_fill_<'a>(&'a self, mask: &'a Self, value: impl Into<Operand<'a>>) -> Result<&'a Self> {
         self.masked_fill_out(mask, value, self)?;
         Ok(self)
@@ -101,7 +102,7 @@ impl Tensor {
     /// [`Self::masked_fill`] into `out`.
     ///
     /// # Errors
-    /// As for the operation, or the result does not fit `out`.
+    /// Those of [`Self::masked_fill`]; the result does not fit `out`.
     pub fn masked_fill_out<'a>(&'a self, mask: &'a Self, value: impl Into<Operand<'a>>, out: &Self) -> Result<()> {
         match Filling::of(self, mask, value.into())? {
             Filling::Number(value) => Call::new(&rows::fill, [mask.into(), self.into()], [value]).written(out),
@@ -135,10 +136,10 @@ impl Tensor {
     }
 }
 
-/// The value of `masked_fill`.
+/// Fill value of `masked_fill`.
 enum Filling {
     Number(Scalar),
-    /// An element on the device, of the dtype of those that it replaces.
+    /// A one-element tensor on the device, of the dtype of the elements that it replaces.
     Element(Tensor),
 }
 
@@ -187,8 +188,8 @@ fn clamp_call<'a>(
     })
 }
 
-/// The only bound of a call. A number that is a NaN bounds nothing, though beside another bound it makes all elements a
-/// NaN.
+/// Returns the only bound of a call; a scalar NaN becomes `nothing`, which bounds nothing. With two bounds a NaN makes
+/// all elements NaN.
 fn single_bound(bound: Operand<'_>, nothing: f64) -> Operand<'_> {
     match bound {
         Operand::Number(Scalar::Float(number)) if number.is_nan() => Operand::Number(nothing.into()),
@@ -219,7 +220,7 @@ fn no_integer_division(p: &Participating<'_>) -> Option<String> {
                 torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / \
                 tensor2) for float inputs. The future addcdiv behavior is just the latter implementation: (input + value * \
                 tensor1 / tensor2), for all dtypes.";
-    // Dividend and divisor decide; the first operand may be a float.
+    // Only dividend and divisor decide; the first operand may be a float.
     p.dtypes[1..].iter().all(|dtype| dtype.category() < Category::Floating).then(|| text.to_owned())
 }
 

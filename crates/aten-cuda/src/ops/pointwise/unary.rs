@@ -100,8 +100,8 @@ methods! {
 }
 
 impl Tensor {
-    /// The complex conjugate of each element in new memory; a real tensor is returned itself (`torch.conj_physical`).
-    /// [`Tensor::conj`] is a view.
+    /// Returns the complex conjugate of each element in new memory; returns a real tensor itself
+    /// (`torch.conj_physical`). [`Tensor::conj`] returns a view.
     ///
     /// # Errors
     /// There is not enough memory, or the device failed.
@@ -115,7 +115,7 @@ impl Tensor {
     /// [`Self::conj_physical`] in place.
     ///
     /// # Errors
-    /// Several elements of the tensor lie at one place, or the device failed.
+    /// Several elements of the tensor share memory, or the device failed.
     pub fn conj_physical_(&self) -> Result<&Self> {
         if self.dtype().is_complex() {
             Call::new(&rows::conj_physical, [self.into()], []).written(self)?;

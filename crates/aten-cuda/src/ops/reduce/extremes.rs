@@ -175,7 +175,7 @@ macro_rules! extreme_methods {
             #[doc = concat!("[`Self::", stringify!($with), "`] into tensors for values and places.")]
             ///
             /// # Errors
-            /// As for the operation, or an output has another dtype or another device.
+            /// The operation's own errors; an output has another dtype or is on another device.
             pub fn $with_out(&self, dim: i64, keepdim: bool, values: &Self, indices: &Self) -> Result<()> {
                 reduce_into(&checked(&$with_row, self, dim, keepdim)?, &[values, indices])
             }
@@ -193,7 +193,7 @@ macro_rules! extreme_methods {
             #[doc = concat!("[`Self::", stringify!($place), "`] into `out`.")]
             ///
             /// # Errors
-            /// As for the operation, or `out` has another dtype or another device.
+            /// The operation's own errors; `out` has another dtype or is on another device.
             pub fn $place_out(&self, dim: impl Into<Option<i64>>, keepdim: bool, out: &Self) -> Result<()> {
                 reduce_into(&Call::new(&$place_row, self, dim.into(), keepdim), &[out])
             }

@@ -191,7 +191,7 @@ macro_rules! moments {
                 #[doc = concat!("[`Self::", stringify!($name), "`] into `out`, to whose dtype elements are rounded first.")]
                 ///
                 /// # Errors
-                /// As for the operation, or `out` is no tensor of real floats or is on another device.
+                /// The operation's own errors; `out` is not a tensor of real floats, or is on another device.
                 pub fn $out(&self, dim: impl Into<Dim>, correction: impl Into<Scalar>, keepdim: bool, out: &Self) -> Result<()> {
                     let call = Call::new(&$row, self, dim, keepdim).in_dtype(Some(out.dtype()));
                     reduce_into(&corrected(call, correction.into())?, &[out])
@@ -213,7 +213,7 @@ fn corrected(call: Call<'_>, correction: Scalar) -> Result<Call<'_>> {
     #[expect(clippy::cast_precision_loss, reason = "the nearest float is meant")]
     let count = call.extent()? as f64;
     correction.check_fits(DType::F64)?;
-    // Nothing has no variance, whatever the correction.
+    // The variance of no elements is NaN for every correction.
     let divisor = if count == 0.0 { 0.0 } else { (count - correction.to_f64()).max(0.0) };
     Ok(call.with(&[Scalar::Float(divisor), Scalar::Float(count)]))
 }

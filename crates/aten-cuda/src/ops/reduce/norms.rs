@@ -181,7 +181,7 @@ impl Tensor {
     /// [`Self::norm`] into `out`.
     ///
     /// # Errors
-    /// As for the operation, or `out` has another dtype or another device.
+    /// Those of [`Self::norm`]; `out` has another dtype or is on another device.
     pub fn norm_out(&self, p: impl Into<Scalar>, dim: impl Into<Dim>, keepdim: bool, out: &Self) -> Result<()> {
         reduce_into(&norm_call(self, p.into(), dim.into(), keepdim)?, &[out])
     }

@@ -56,7 +56,7 @@ impl<const N: usize> From<[i64; N]> for Dim {
 }
 
 impl Dim {
-    /// Dimensions as given, without those of a reduction over all.
+    /// Returns the dimensions as given; empty for a reduction over all dimensions.
     pub(crate) fn named(&self) -> &[i64] {
         &self.0
     }
@@ -144,8 +144,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The elements in the real dtype that the caller asks for, of complex ones: they lose their imaginary part before anything
-/// is computed, as in torch. `None` where elements stay as they are.
+/// Converts complex input to the real dtype that the caller asks for, which drops the imaginary part before anything is
+/// computed, as in torch. Returns `None` if no conversion is needed.
 pub(crate) fn made_real(input: &Tensor, asked: Option<DType>, computed: DType) -> Result<Option<Tensor>> {
     let loses = asked.is_some() && input.dtype().is_complex() && !computed.is_complex();
     loses.then(|| input.to_dtype(computed)).transpose()
@@ -186,7 +186,8 @@ pub(crate) fn reduce_into(call: &Call<'_>, outputs: &[&Tensor]) -> Result<()> {
     if let [output] = outputs
         && check_overlap(output, &[call.input]).is_err()
     {
-        // torch accepts the overlap of a single result. Rows are read before any result is written.
+        // torch accepts an overlap of a single result with its input; the input is copied so that all rows are read
+        // before any result is written.
         let input = &call.input.contiguous_copy()?;
         return run(&Call { input, ..call.clone() }, &dims, computed, outputs).of(call.operation.name, &[call.input]);
     }
@@ -194,14 +195,14 @@ pub(crate) fn reduce_into(call: &Call<'_>, outputs: &[&Tensor]) -> Result<()> {
     run(call, &dims, computed, outputs).of(call.operation.name, &[call.input])
 }
 
-/// Checks that a result of this dtype can go into a tensor, and gives it the sizes of the result. It may share memory
-/// with the input as far as that is not certain, or element by element.
+/// Checks that a result of this dtype can be written to `output`, and resizes it to the result. An overlap with the
+/// input is allowed if it is not certain, or if it is element by element.
 pub(crate) fn check_output(output: &Tensor, dtype: DType, sizes: &[i64], input: &Tensor) -> Result<()> {
     check_target(output, dtype, sizes, input)?;
     check_overlap(output, &[input])
 }
 
-/// Checks an output as [`check_output`] does, whatever memory it shares with the input.
+/// Checks an output like [`check_output`], but allows it to share memory with the input.
 fn check_target(output: &Tensor, dtype: DType, sizes: &[i64], input: &Tensor) -> Result<()> {
     if output.device() != input.device() {
         let (first, second) = (input.device().to_string(), output.device().to_string());

@@ -231,7 +231,7 @@ macro_rules! sums {
                 #[doc = concat!("[`Self::", stringify!($name), "`] into `out`, in whose dtype it is computed.")]
                 ///
                 /// # Errors
-                /// As for the operation, or `out` is on another device.
+                /// The operation's own errors; `out` is on another device.
                 pub fn $out(&self, dim: impl Into<Dim>, keepdim: bool, out: &Self) -> Result<()> {
                     let call = Call::new(&$row, self, dim, keepdim).in_dtype(Some(out.dtype()));
                     let numbers: Vec<Scalar> = $numbers(call.extent()?);
@@ -285,7 +285,7 @@ macro_rules! over_dimensions {
                 #[doc = concat!("[`Self::", stringify!($name), "`] into `out`.")]
                 ///
                 /// # Errors
-                /// As for the operation, or `out` has another dtype or another device.
+                /// The operation's own errors; `out` has another dtype or is on another device.
                 pub fn $out(&self, dim: impl Into<crate::ops::reduce::Dim>, keepdim: bool, out: &Self) -> Result<()> {
                     crate::ops::reduce::reduce_into(&crate::ops::reduce::Call::new($row, self, dim, keepdim), &[out])
                 }

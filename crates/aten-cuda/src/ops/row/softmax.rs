@@ -44,7 +44,7 @@ impl Tensor {
     /// [`Self::softmax`] into `out`, in whose dtype it is computed.
     ///
     /// # Errors
-    /// As for the operation, or `out` is on another device.
+    /// Those of [`Self::softmax`]; `out` is on another device.
     pub fn softmax_out(&self, dim: i64, out: &Self) -> Result<()> {
         check_output(out, out.dtype(), self.sizes(), self)?;
         run(Form::Plain, self, dim, out)
@@ -61,7 +61,7 @@ impl Tensor {
     /// [`Self::log_softmax`] into `out`, in whose dtype it is computed.
     ///
     /// # Errors
-    /// As for the operation, or `out` is on another device.
+    /// Those of [`Self::log_softmax`]; `out` is on another device.
     pub fn log_softmax_out(&self, dim: i64, out: &Self) -> Result<()> {
         check_output(out, out.dtype(), self.sizes(), self)?;
         run(Form::Logarithm, self, dim, out)

@@ -304,7 +304,7 @@ macro_rules! sums {
                 #[doc = concat!("[`Self::", stringify!($name), "`] into `out`, in whose dtype it is computed.")]
                 ///
                 /// # Errors
-                /// As for the operation, or `out` is on another device.
+                /// The operation's own errors; `out` is on another device.
                 pub fn $out(&self, dim: i64, out: &Self) -> Result<()> {
                     scan_into(&$row, self, dim, Some(out.dtype()), &[out])
                 }

@@ -1,8 +1,8 @@
 //! Sorting: `order` (how elements compare on the host), `unique` (values without repetitions).
 //!
-//! **Invariants:** every sort is stable, and both zeros are equal. A NaN is greater than every number. As in torch, whose
-//! device sorts more than 32 elements by their bits, a NaN with a negative sign is less than every number there, but for
-//! `topk`, which does not look at the sign.
+//! **Invariants:** every sort is stable, and positive and negative zero are equal. A NaN is greater than every number.
+//! One exception, as in torch, whose device sorts rows of more than 32 elements by their bits: there a NaN with a set
+//! sign bit is less than every number. `topk` ignores the sign.
 
 mod order;
 mod unique;
@@ -18,14 +18,14 @@ use crate::tensor::{Context, Tensor, empty_strided, is_host};
 #[derive(Clone, Copy)]
 struct Order {
     descending: bool,
-    /// Whether a device, too, takes a NaN with a negative sign as the greatest.
+    /// Whether a device also treats a NaN with a set sign bit as the greatest element.
     nan_greatest: bool,
 }
 
 impl Tensor {
-    /// The elements in order along `dim`, and the places that they had (`sort(stable=True)`). A NaN is greater than
-    /// every number; on a device one with a negative sign is less in rows of more than 32 elements, as in torch. Equal
-    /// elements keep their order.
+    /// Returns the sorted elements along `dim` and their original indices (`sort(stable=True)`). A NaN is greater than
+    /// every number; on a device, in rows of more than 32 elements, a NaN with a set sign bit is less, as in torch.
+    /// Equal elements keep their order.
     ///
     /// # Errors
     /// There is no such dimension, the dtype is complex, there is not enough memory, or the device failed.
@@ -90,7 +90,8 @@ fn same_but_for_ones(tensor: &Tensor, strides: &[i64]) -> bool {
     (0..tensor.dim()).all(|dim| tensor.sizes()[dim] == 1 || tensor.strides()[dim] == strides[dim])
 }
 
-/// Whether torch's device sorts rows of this length by comparisons, which take every NaN as the greatest, and not by bits.
+/// Whether torch's device sorts rows of this length by comparisons, which treat every NaN as the greatest, rather than
+/// by bits.
 fn is_short_in_torch(tensor: &Tensor, dim: usize) -> bool {
     tensor.sizes().get(dim).is_none_or(|&n| n <= 32)
 }

@@ -18,7 +18,7 @@ pub(super) fn sort(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]
     for row in bytes.chunks_exact((n * width).max(1)) {
         let keys = host_memory::collected(n, row.chunks_exact(width).map(|element| key(element, dtype)))?;
         let mut sorted: Vec<usize> = host_memory::collected(n, 0..n)?;
-        // Places make all keys different: so the sort that needs no memory is stable.
+        // The original index breaks ties, so the unstable sort, which needs no memory, gives the stable order.
         sorted.sort_unstable_by_key(|&place| (if order.descending { !keys[place] } else { keys[place] }, place));
         for &place in &sorted[..keep] {
             values.extend_from_slice(&row[place * width..(place + 1) * width]);
@@ -28,7 +28,7 @@ pub(super) fn sort(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]
     Ok((Tensor::from_bytes(&values, sizes, dtype)?, Tensor::from_slice(&places, sizes)?))
 }
 
-/// An unsigned number in the order of the elements. Every NaN is the greatest, whatever its sign.
+/// Returns an unsigned sort key in the order of the elements. Every NaN is the greatest, whatever its sign.
 fn key(element: &[u8], dtype: DType) -> u64 {
     let signed = |value: i64| value.cast_unsigned() ^ 1 << 63;
     match dtype {

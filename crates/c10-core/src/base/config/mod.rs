@@ -165,8 +165,8 @@ impl AllocatorConfig {
         })
     }
 
-    /// Returns the defaults with the backend that the environment names, whatever else its text says: torch reads the
-    /// backend before it reads the other options.
+    /// Returns the defaults with the backend that the environment selects, even if other options in the text are
+    /// invalid: torch reads the backend before the other options.
     pub(crate) fn backend_from_env(get: impl Fn(&str) -> Option<String>) -> Self {
         let text = VARIABLES.into_iter().find_map(get).unwrap_or_default();
         let mut config = Self::default();

@@ -150,7 +150,7 @@ fn each_text_resets_four_options_and_keeps_the_others() {
     assert_eq!(second.text(), "release_lock_on_cudamalloc:True");
 }
 
-/// Torch reads the backend first, so that a mistake elsewhere in the text does not hide it.
+/// Torch reads the backend first, so an error elsewhere in the text does not hide the backend.
 #[test]
 fn the_backend_is_known_where_another_key_is_refused() {
     let backend = |text: &'static str| AllocatorConfig::backend_from_env(|_| Some(text.to_owned())).backend.name();

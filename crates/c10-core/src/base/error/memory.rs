@@ -29,13 +29,13 @@ pub enum MemoryError {
     /// The host has not enough memory that can be pinned.
     #[error(transparent)]
     HostOutOfMemory(Box<HostOutOfMemoryError>),
-    /// The system has no memory for values on the host; torch's text for the CPU.
+    /// The host is out of memory; the text is that of torch's CPU allocator.
     #[error(
         "DefaultCPUAllocator: can't allocate memory: you tried to allocate {bytes} bytes. Error code 12 (Cannot allocate \
          memory)"
     )]
     HostAllocation {
-        /// Bytes that the request needed.
+        /// Requested bytes.
         bytes: usize,
     },
     /// Memory of several devices was asked for without devices, or with one named twice.
@@ -188,8 +188,8 @@ impl From<OutOfMemory> for Error {
 
 /// A device has not enough memory; torch's `OutOfMemoryError`.
 ///
-/// `Display` writes the figures as torch does, then the advice that fits ([`Self::hint`]), and a line for each of
-/// [`Self::held`]. Torch ends with the same advice in every case; [`Self::torch_text`] is its text to the letter.
+/// `Display` writes the figures as torch does, then the advice that applies ([`Self::hint`]), and one line for each of
+/// [`Self::held`]. Torch gives the same advice in every case; [`Self::torch_text`] is torch's text verbatim.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default().capacity(64 << 20)).unwrap();
@@ -359,7 +359,7 @@ impl OutOfMemoryError {
         }
     }
 
-    /// Returns torch's text to the letter, whose advice is the same in every case.
+    /// Returns torch's text verbatim, which gives the same advice in every case.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default().capacity(64 << 20)).unwrap();
@@ -390,7 +390,7 @@ impl OutOfMemoryError {
         f.write_str("#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")
     }
 
-    /// Writes torch's text up to its advice.
+    /// Writes the part of torch's text before the advice.
     fn fmt_figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figures = &self.figures;
         let private = figures.cached_in_private_pools;
@@ -418,7 +418,7 @@ impl OutOfMemoryError {
         write!(f, "and {} is reserved by PyTorch but unallocated. ", Size(self.unallocated()))
     }
 
-    /// Bytes held from the driver that are neither handed out nor kept in private pools.
+    /// Returns the bytes reserved from the driver that are neither allocated nor kept in private pools.
     fn unallocated(&self) -> u64 {
         let figures = &self.figures;
         figures.reserved.saturating_sub(figures.allocated).saturating_sub(figures.cached_in_private_pools)

@@ -171,8 +171,8 @@ pub enum Error {
     Export(Box<ExportError>),
 }
 
-/// An error that may hold an error of the runtime; the error type of bodies that [`crate::CUDAGraph::capture_or_run`]
-/// runs.
+/// Error that may wrap an error of the runtime: the bound for errors of closures that
+/// [`crate::CUDAGraph::capture_or_run`] runs.
 ///
 /// ```
 /// use c10_core::{Error, GraphError, RuntimeCause};
@@ -196,7 +196,7 @@ pub enum Error {
 /// assert!(Failure::Loss.runtime_cause().is_none());
 /// ```
 pub trait RuntimeCause: From<Error> {
-    /// Returns the error of the runtime, if one caused this error.
+    /// Returns the runtime's error that caused this error, if there is one.
     fn runtime_cause(&self) -> Option<&Error>;
 }
 

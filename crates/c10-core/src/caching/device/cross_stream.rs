@@ -297,8 +297,9 @@ impl DeviceCache {
         self.synchronize_events(streams, driver, only)
     }
 
-    /// Waits for every outstanding event while scopes are open. Deferred blocks get events for all their uses: no
-    /// capture has ordered those made since the scope began. Blocks used on a stream that captures now stay deferred.
+    /// Waits for every outstanding event while scopes are open. Deferred blocks get events for all their uses, since no
+    /// capture has ordered the uses made since the scope began. Blocks used on a stream that is capturing stay
+    /// deferred.
     pub(crate) fn synchronize_in_scopes<D: Driver>(&self, driver: &D) -> Result<()> {
         lock(&self.figures).stats_mut().num_sync_all_streams += 1;
         let streams = {
@@ -327,7 +328,7 @@ impl DeviceCache {
                     position += 1;
                     continue;
                 }
-                // Without the lock: a function of the host that the stream calls before the event may give blocks back.
+                // No lock is held here: a host function that the stream calls before the event may free blocks.
                 driver.event_synchronize(event)?;
                 let mut pending = self.pending.lock_long();
                 let pending = &mut *pending.value;
@@ -335,7 +336,7 @@ impl DeviceCache {
                     let passed = pending.pass(stream, position);
                     self.free_if_done(pending, passed);
                 } else {
-                    // Another thread has found events that passed, and this one may have been recorded anew.
+                    // Another thread has processed events in the meantime, and this event may have been recorded again.
                     position = 0;
                 }
             }
@@ -343,7 +344,7 @@ impl DeviceCache {
         Ok(())
     }
 
-    /// An event that blocks wait for and one of the blocks, with the number of events that have passed until now.
+    /// Returns an event that blocks wait for, one of these blocks, and the number of events that have passed so far.
     fn pending_at(&self, stream: StreamRef, position: usize) -> Option<(EventHandle, Waiter, u64)> {
         let pending = self.pending.lock();
         let (event, waiter) = pending.get(stream, position)?;

@@ -83,7 +83,7 @@ pub(crate) struct Pending {
     markers: Vec<(Ticket, Markers)>,
     /// What precedes the next work of streams that capture.
     pub(crate) passed: Passed,
-    /// Number of events that have passed: as long as it stays, an event keeps its position.
+    /// Number of events that have passed. Positions of events are stable while it does not change.
     passes: u64,
 }
 
@@ -233,7 +233,7 @@ impl Pending {
         Ok(if free { self.several.finish(ticket) } else { None })
     }
 
-    /// Whether a deferred block was used on a stream where an event would touch a capture.
+    /// Whether a deferred block was used on a stream that is capturing, where an event would become part of the graph.
     pub(crate) fn is_captured<D: Driver>(&self, driver: &D, position: usize) -> Result<bool> {
         let waiting = self.several.get(self.deferred[position]).expect("deferred tickets are valid");
         let is_captured = |used: &StreamUse| match driver.takes_events(used.stream) {
@@ -244,7 +244,7 @@ impl Pending {
         waiting.uses.iter().try_fold(false, |captured, used| Ok(captured || is_captured(used)?))
     }
 
-    /// Lets a deferred block wait for all its uses, also for those made in a scope.
+    /// Makes a deferred block wait for all its uses, including those made in a scope.
     pub(crate) fn keep_uses(&mut self, position: usize) {
         let ticket = self.deferred[position];
         self.markers.retain(|(marked, _)| *marked != ticket);
@@ -269,7 +269,7 @@ impl Pending {
         Some((event, entry.waiter))
     }
 
-    /// The number of events that have passed so far.
+    /// Returns the number of events that have passed so far.
     pub(crate) fn passes(&self) -> u64 {
         self.passes
     }

@@ -1,10 +1,10 @@
 //! Private pools: memory that belongs to a graph or a [`MemPool`](crate::MemPool), and the scopes that route
 //! allocations to it.
 //!
-//! **Invariants:** a private pool exists from the first `begin` with its id until it is released as often as it was
-//! begun and its last segment has gone back to the driver. While a scope is open on a device, `empty_cache` does not give
-//! cached memory of the default pools back and waits for no events: both are forbidden to a thread that captures. A
-//! request of a stream that does not capture, made while the runtime captures nothing, does both before it fails.
+//! **Invariants:** a private pool exists from the first `begin` with its id until it has been released as often as it
+//! was begun and its last segment has gone back to the driver. While a scope is open on a device, `empty_cache` neither
+//! frees cached memory of the default pools nor waits for events, since a capturing thread must not do either. Before
+//! it fails, a request on a stream that is not capturing does both, provided that the runtime captures nothing.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -260,7 +260,7 @@ impl DeviceAllocator {
             if let Some(memory) = self.new_memory(driver, growth, plan)? {
                 return Ok(self.hand_out(growth, plan, &memory));
             }
-            // Blocks that waited for events may be free now inside segments that could not go back.
+            // Blocks whose events were waited for may now be free inside segments that could not be released.
             if let Some(address) = self.search_again(growth, plan) {
                 return Ok(address);
             }
@@ -268,12 +268,12 @@ impl DeviceAllocator {
         Err(self.out_of_memory(driver, growth, request, plan))
     }
 
-    /// Searches the cache once more for a request that already counted as a lookup.
+    /// Repeats the cache lookup of a request without counting it again.
     fn search_shard(&self, plan: &Plan) -> Option<u64> {
         self.cache.hit_under_all_locks(&plan.shard, plan.asked, false, Some(plan.expandable))
     }
 
-    /// Searches everything that the next request like this one would find: its own pool, then the lenders.
+    /// Repeats the search that the next equal request would do: its own pool, then the lenders.
     fn search_again(&self, growth: &mut Growth, plan: &Plan) -> Option<u64> {
         self.search_shard(plan).or_else(|| self.take_from_lenders(growth, plan))
     }

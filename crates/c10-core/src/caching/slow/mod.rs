@@ -77,7 +77,8 @@ impl DeviceAllocator {
 
     pub(crate) fn new(position: usize, index: DeviceIndex, shared: &Arc<Shared>, config: Arc<AllocatorConfig>) -> Self {
         let cache = DeviceCache::new(position, index, shared, &config);
-        // Requests that ask the driver take this lock, which functions of the host may not; giving back does without it.
+        // This lock is held while waiting for the device: only requests that reach the driver take it, which host
+        // functions must not make; freeing a block does not take it.
         Self { cache, growth: Mutex::held_through_waits(Growth::new(config)), asks_source: AtomicU64::new(0) }
     }
 

@@ -53,8 +53,8 @@ impl DeviceAllocator {
         self.release_given_up(driver, growth)
     }
 
-    /// Gives all memory that is wholly free back to the driver before a request fails, also while memory pools are
-    /// entered. Not to be called for a stream that captures, nor while the runtime captures a graph.
+    /// Releases all wholly free memory to the driver before a request fails, even while memory pools are entered. Must
+    /// not be called for a stream that is capturing, nor while the runtime captures a graph.
     pub(crate) fn release_all_cached<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
         if growth.scopes.is_empty() {
             return self.release_cached_of(driver, growth);
@@ -70,7 +70,7 @@ impl DeviceAllocator {
         self.release_left(driver, growth)
     }
 
-    /// Gives the free memory of private pools without users back to the driver.
+    /// Releases the free memory of private pools without users to the driver.
     fn release_given_up<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
         let unused = growth.private.iter().filter(|(_, pool)| pool.use_count == 0).map(|(id, _)| *id);
         let unused: Vec<PoolId> = unused.collect();

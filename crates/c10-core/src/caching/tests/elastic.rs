@@ -233,7 +233,7 @@ fn an_error_says_who_holds_the_memory() {
     bench.allocator.use_pool(DEVICE, PoolId(0, 9), PoolOptions::default()).unwrap();
     bench.allocator.begin_allocate_to_pool(DEVICE, PoolId(0, 9), Filter::Stream(StreamHandle(32))).unwrap();
     bench.run("a 6@32 2097152, f 5");
-    // Of a stream that captures, so that nothing is waited for.
+    // The stream is capturing, so nothing is waited for.
     let held = held_after(&mut bench, "a 7@100 41943040");
     let of = |holder, in_use, reserved, free, run| (holder, in_use * MIB, reserved * MIB, free * MIB, run * MIB);
     let figures: Vec<_> =

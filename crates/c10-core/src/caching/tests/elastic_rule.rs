@@ -1,10 +1,10 @@
 //! The rule of the elastic backend beside a plain count of pages: a request is served whenever free pages suffice.
 //!
-//! Free pages are those that the device has left under the limit, those behind no address, and whole pages of places that
-//! may give them. While no scope is open those are all pages without a live block, since the cache is given back before a
-//! request fails. While one is, the pages of private pools are not among them, and a stream that captures gets only pages
-//! that nobody had. The native backend does the same beside it: what it refuses although fewer bytes
-//! are live than there may be, it refuses for fragmentation.
+//! Free pages are those that the device has left under the limit, mapped pages behind no address, and whole pages of
+//! ranges that may release them. While no scope is open, all pages without a live block are free, since the cache is
+//! released before a request fails. While a scope is open, pages of private pools are not free, and a stream that is
+//! capturing gets only pages that were never used. The native backend runs the same requests: where it refuses although
+//! fewer bytes are live than the limit allows, the reason is fragmentation.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,10 @@
 //! Tests of the whole allocator, on one fake driver.
 //!
 //! Reading order: `fake` (the driver), `scripts` (the runner of short scripts); then, by subject, `figures`, `scopes`,
-//! `failures`, `retry` (the last attempt before a request fails), `threads`, `elastic` (pages that move), `elastic_rule` (which requests they serve), `plans` (plans that learn),
-//! `unseen` (shards that nobody flushes) and `restore` (checkpoints); then whole scripts beside another allocator: `golden`
-//! (as PyTorch answered once), `naive` (a simple allocator of our own) and `differential` (PyTorch's own, in another
-//! process).
+//! `failures`, `retry` (the last attempt before a request fails), `threads`, `elastic` (pages that move),
+//! `elastic_rule` (which requests they serve), `plans` (plans that learn), `unseen` (shards that are never flushed) and
+//! `restore` (checkpoints); then whole scripts beside another allocator: `golden` (as PyTorch answered once), `naive`
+//! (a simple allocator of our own) and `differential` (PyTorch's own, in another process).
 //!
 //! **Invariant:** random tests follow from seeds: a seed is one sequence of numbers in every run.
 

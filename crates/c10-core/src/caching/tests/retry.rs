@@ -1,5 +1,5 @@
-//! The last attempt before a request fails: cached memory goes back, also of pools without users, and what events were
-//! waited for is searched. Within a capture nothing goes back.
+//! The last attempt before a request fails: cached memory is released, even of pools without users, and blocks whose
+//! events have passed are searched. During a capture nothing is released.
 
 use std::sync::Mutex;
 
@@ -27,7 +27,7 @@ fn leave(bench: &Bench, pool: PoolId) {
     bench.allocator.release_pool(DEVICE, pool).unwrap();
 }
 
-/// Leaves a pool whose last handle goes while memory of it is still held, and then gives that back.
+/// Leaves a pool and drops its last handle while a block of it is still held, then frees the block.
 fn leave_dead_pool(bench: &mut Bench, options: PoolOptions) {
     let pool = enter(bench, options);
     bench.run("a dead 300e6");
@@ -64,7 +64,7 @@ fn memory_of_the_default_pools_serves_a_request_in_a_pool() {
     }
 }
 
-/// The driver as a program's own source of segments.
+/// A custom source of segments that forwards to the driver.
 #[derive(Debug, Default)]
 struct OwnSource {
     given: Mutex<BTreeMap<u64, u64>>,
@@ -121,7 +121,7 @@ fn nothing_goes_back_within_a_capture() {
             let reserved = bench.stats().reserved_bytes.all.current;
             let pool = PoolId::for_capture();
             let number = Arc::new(AtomicU64::new(7));
-            // Stream 100 takes part in capture 7. A capture of the runtime counts for every stream.
+            // Stream 100 takes part in capture 7. A capture of the runtime affects every stream.
             let stream = if by_runtime {
                 bench.allocator.begin_capture(DEVICE, pool, number).unwrap();
                 0
@@ -141,7 +141,7 @@ fn nothing_goes_back_within_a_capture() {
     }
 }
 
-/// A block that waits for another stream is part of a segment that stays (pytorch#189504).
+/// A block that waits for an event of another stream is part of a segment that stays (pytorch#189504).
 #[test]
 fn a_block_that_waits_for_an_event_serves_the_first_request() {
     let script = "a 1 8e6, a 2 8e6, r 1 16, f 1";
@@ -173,7 +173,7 @@ fn a_lender_is_searched_again_after_events_were_waited_for() {
     assert_eq!((bench.allocator.owner(bench.held["3"]), bench.stats().num_ooms), (Some(pool), 0));
 }
 
-/// A block that a capturing stream uses is not waited for: its event would become a part of the graph.
+/// A block used on a capturing stream is not waited for: its event would become part of the graph.
 #[test]
 fn a_block_of_a_stream_that_captures_stays_deferred() {
     let mut bench = Bench::with(24 * MIB, "");
@@ -186,7 +186,7 @@ fn a_block_of_a_stream_that_captures_stays_deferred() {
     bench.run("a 4 8e6");
 }
 
-/// A request that fails fails again at once: everything that would help the second was done for the first.
+/// A failed request fails again if it is repeated: the first attempt did everything that could help the second.
 #[test]
 fn no_request_fails_that_succeeds_at_the_second_attempt() {
     const OPTIONS: [&str; 6] = [

@@ -1,9 +1,9 @@
 //! The end that uses the values: one connection, one request at a time.
 //!
 //! Invariants:
-//! - A connection on which an exchange was broken off is not used again.
-//! - A store is called lost only if it cannot be reached anew. One that closes a connection and can be has refused a
-//!   request; the new connection takes the place of the old one.
+//! - A connection on which an exchange was interrupted is not used again.
+//! - A store is reported lost only if it cannot be reached again. If a store closes a connection but accepts a new one,
+//!   it refused a request; the new connection replaces the old one.
 
 use std::io::{self, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
@@ -23,7 +23,7 @@ const KEY_PREFIX: &str = "/";
 /// The time in which an answer comes that waits for nobody.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// The time in which a store that has closed a connection is reached anew, if it still serves.
+/// Time limit for reconnecting to a store that has closed the connection.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// How a [`TcpStore`] is connected.
@@ -142,7 +142,7 @@ impl TcpStore {
         })
     }
 
-    /// Sees that the other side answers as a store does.
+    /// Checks that the server speaks the store's protocol.
     fn introduce(&self) -> Result<()> {
         let time = self.options.timeout.clamp(Duration::from_millis(1), ANSWER);
         let greeted =
@@ -208,14 +208,14 @@ impl TcpStore {
         })
     }
 
-    /// Returns a new connection, if the store still serves.
+    /// Returns a new connection if the store still serves.
     fn reach_anew(&self) -> Option<TcpStream> {
         let mut stream = reach(&self.address, AGAIN).ok()?;
         let serves = greet(&mut stream, self.options.token.as_deref(), AGAIN).unwrap_or(false);
         serves.then_some(stream)
     }
 
-    /// Returns why a value cannot be added to, if that is why the store refused to.
+    /// Returns the reason why the value of a key cannot be added to, if that is why the store refused the request.
     fn refused_sum(&self, key: &str, amount: i64) -> Result<Option<String>> {
         if !self.check(&[key])? {
             return Ok(None);
@@ -225,7 +225,7 @@ impl TcpStore {
     }
 }
 
-/// Says the magic number and the token; whether the other side answers as a store does.
+/// Sends the magic number and the token; returns whether the server answers as a store does.
 fn greet(stream: &mut TcpStream, token: Option<&str>, time: Duration) -> Answer<bool> {
     let (nonce, limits) = (std::process::id(), Limits::default());
     let mut hello = Request::Validate(MAGIC).to_bytes();
@@ -241,7 +241,7 @@ fn greet(stream: &mut TcpStream, token: Option<&str>, time: Duration) -> Answer<
     Ok(Reader::of_answer(stream, &limits).raw()? == nonce.to_le_bytes())
 }
 
-/// Whether an error says that the other side has closed the connection.
+/// Whether an error means that the server has closed the connection.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
@@ -326,7 +326,7 @@ impl Store for TcpStore {
         if matches!(outcome, Err(Error::StoreRefused { .. }))
             && let Some(problem) = self.refused_sum(key, amount)?
         {
-            // The protocol has no answer for this: servers, torch's too, close the connection.
+            // The protocol has no error reply for this: servers, torch's included, close the connection.
             return Err(Error::Value { key: key.to_owned(), problem });
         }
         outcome

@@ -1,6 +1,6 @@
-//! One connection of a server: bytes that have arrived and are no whole request yet, and answers that are not sent yet.
+//! One connection of a server: its buffers of incomplete requests and of unsent replies.
 //!
-//! Invariant: nothing here blocks; the socket does not.
+//! Invariant: nothing here blocks; the socket is non-blocking.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,25 +10,25 @@ use super::engine::Limits;
 use super::frame::Frame;
 use super::wire::{Refusal, Request};
 
-/// Number of bytes of a buffer that is kept for the next request or answer.
+/// Largest capacity of a buffer that is kept for reuse, in bytes.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// A connection.
+/// Connection to a client.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) from: SocketAddr,
-    /// Bytes that have arrived, from the beginning of a request on.
+    /// Received bytes, starting at the beginning of a request.
     input: Vec<u8>,
     frame: Frame,
-    /// Answers, of which `sent` bytes are sent.
+    /// Replies; the first `sent` bytes are sent.
     output: Vec<u8>,
     sent: usize,
-    /// Place of its unfinished request in the order in which those of all clients began.
+    /// Sequence number of its incomplete request, in the order in which the requests of all clients began.
     pub(super) begun: Option<u64>,
-    /// The time at which the client is sent away unless it has proved itself, finished its request or taken answers.
+    /// Deadline for the client to authenticate, to complete its request or to receive replies; it is disconnected then.
     pub(super) deadline: Option<Instant>,
-    /// Whether the system reports that the socket can be read, and that it can be written.
+    /// Events that `epoll` reports: whether the socket is readable, and whether it is writable.
     pub(super) interest: (bool, bool),
 }
 
@@ -47,25 +47,25 @@ impl Connection {
         }
     }
 
-    /// Number of bytes that have arrived and are not served.
+    /// Returns the number of received bytes that are not yet processed.
     pub(super) fn pending(&self) -> usize {
         self.input.len()
     }
 
-    /// First byte of the next request.
+    /// Returns the first byte of the next request.
     pub(super) fn kind(&self) -> Option<u8> {
         self.input.first().copied()
     }
 
-    /// Number of bytes of answers that are not sent.
+    /// Returns the number of unsent bytes of replies.
     pub(super) fn unsent(&self) -> usize {
         self.output.len() - self.sent
     }
 
-    /// Reads some of the bytes that have arrived; whether there were any.
+    /// Reads some of the available bytes; returns whether there were any.
     ///
     /// # Errors
-    /// The other side has closed the connection, or the system's.
+    /// The client has closed the connection, or an error of the system.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         match self.stream.read(buffer) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -78,10 +78,10 @@ impl Connection {
         }
     }
 
-    /// Takes the first request, if it is whole.
+    /// Takes the first request if it is complete.
     ///
     /// # Errors
-    /// The bytes are no request, or a length is above the limits.
+    /// The bytes are not a request, or a length exceeds the limits.
     pub(super) fn request(&mut self, limits: &Limits) -> Result<Option<Request>, Refusal> {
         let Some(end) = self.frame.scan(&self.input, limits)? else { return Ok(None) };
         self.frame = Frame::default();
@@ -93,15 +93,15 @@ impl Connection {
         Ok(Some(request))
     }
 
-    /// Adds an answer.
+    /// Appends a reply.
     pub(super) fn answer(&mut self, bytes: &[u8]) {
         self.output.extend_from_slice(bytes);
     }
 
-    /// Sends as many bytes of the answers as the socket takes; whether there were any.
+    /// Sends the replies until the socket accepts no more; returns whether it made progress.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub(super) fn send(&mut self) -> io::Result<bool> {
         let before = self.sent;
         while self.sent < self.output.len() {
@@ -121,7 +121,7 @@ impl Connection {
     }
 }
 
-/// Whether an error says that a call has to be made again later.
+/// Whether an error means that the call must be repeated later.
 fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

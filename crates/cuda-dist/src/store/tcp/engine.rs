@@ -1,9 +1,9 @@
 //! What requests do to the values, and who is told: the server without input or output.
 //!
 //! Invariants:
-//! - A client that waits is told once, with the last of its keys; one that has gone is told nothing.
-//! - Keys that clients wait for are counted against the store's limit, and against one for each client.
-//! - Clients that have not proved themselves take no place of those that have, and are few.
+//! - A waiting client is notified once, when the last of its keys is set; a disconnected client is not notified.
+//! - Keys that clients wait for count against the store's limit, and against a limit for each client.
+//! - Unauthenticated clients have a separate, small limit and take no place of authenticated ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,16 +27,16 @@ pub struct Limits {
     pub keys: usize,
     /// Bytes of the keys and values of one request or one answer together: 64 MiB.
     pub request_bytes: usize,
-    /// Bytes of all keys and values and of the keys that clients wait for, with 64 more for each of them: 256 MiB.
+    /// Bytes of all keys, values and awaited keys, plus 64 for each entry: 256 MiB.
     pub store_bytes: usize,
-    /// Bytes of the keys that one client waits for, with 64 more for each of them: 32 MiB.
+    /// Bytes of the keys that one client waits for, plus 64 for each key: 32 MiB.
     pub waiting_bytes: usize,
-    /// Clients at a time: 4096, or fewer where the process may not open that many files. A quarter of those
-    /// (`RLIMIT_NOFILE`, at least 64 and at most 1024) is left to the rest of the process. A rank has three connections
-    /// for each group, and a fourth where it sends messages by the store.
+    /// Largest number of clients: 4096, or fewer if the process may not open that many files. A quarter of the open
+    /// files (`RLIMIT_NOFILE`; at least 64 and at most 1024) is reserved for the rest of the process. A rank has three
+    /// connections for each group, and a fourth if it sends messages by the store.
     pub connections: usize,
-    /// Connections at a time that have not sent the protocol's first request, and the token if there is one: 64. One
-    /// more ends the oldest of them.
+    /// Largest number of unauthenticated connections, which have not yet sent the protocol's first request and the
+    /// token if there is one: 64. A further connection disconnects the oldest of them.
     pub strangers: usize,
     /// Seconds from the beginning of a connection until it has proved that it speaks the protocol, and from the first byte
     /// of a request to the last: 10.
@@ -77,18 +77,18 @@ pub(super) struct Engine {
     limits: Limits,
     token: Option<Vec<u8>>,
     clients: BTreeMap<ClientId, Stage>,
-    /// Clients that are not admitted yet. Their numbers rise, so that the first is the oldest.
+    /// Clients that are not yet admitted. Ids increase, so the first is the oldest.
     strangers: BTreeSet<ClientId>,
-    /// Keys that a waiting client still lacks.
+    /// Keys that each waiting client still needs.
     awaited: BTreeMap<ClientId, BTreeSet<Key>>,
-    /// Clients that wait for a key.
+    /// Clients that wait for each key.
     waiting: BTreeMap<Key, BTreeSet<ClientId>>,
 }
 
-/// A key that clients wait for.
+/// Key that clients wait for.
 type Key = Arc<[u8]>;
 
-/// Returns the bytes that a client which waits for a key is charged.
+/// Returns the bytes charged to a client for a key that it waits for.
 fn cost(key: &[u8]) -> usize {
     key.len() + ENTRY_BYTES
 }
@@ -109,7 +109,8 @@ impl Engine {
         }
     }
 
-    /// Begins a connection, whose number is above all before it. Returns the stranger that has to leave for it, if any.
+    /// Registers a connection, whose id is greater than all earlier ones. Returns the unauthenticated client that must
+    /// be disconnected to make room, if any.
     pub(super) fn begin(&mut self, client: ClientId) -> Option<ClientId> {
         let has_room = self.strangers.len() < self.limits.strangers.max(1);
         let oldest = if has_room { None } else { self.strangers.first().copied() };
@@ -153,7 +154,7 @@ impl Engine {
         Ok(Vec::new())
     }
 
-    /// Lets a client that has proved itself use the store.
+    /// Admits an authenticated client.
     fn admit(&mut self, client: ClientId) -> Result<(), Refusal> {
         let admitted = self.clients.len() - self.strangers.len();
         if admitted >= self.limits.connections {
@@ -470,7 +471,7 @@ mod tests {
         };
         engine.begin(0);
         assert_eq!(enter(&mut engine, 0).unwrap(), [(0, vec![ADMITTED])]);
-        // The magic number alone makes no client of one that has no token.
+        // The magic number alone does not admit a client without the token.
         let gone: Vec<Option<u64>> = (1..600)
             .map(|stranger| {
                 let gone = engine.begin(stranger);
@@ -483,7 +484,7 @@ mod tests {
         assert!(engine.is_admitted(0) && engine.apply(1, Request::Ping(1)).is_err());
         assert_eq!(engine.begin(600), Some(597));
         assert_eq!(enter(&mut engine, 600).unwrap(), [(600, vec![ADMITTED])]);
-        // All places are taken, until a client leaves.
+        // All places are taken until a client leaves.
         engine.begin(601);
         assert!(enter(&mut engine, 601).is_err());
         engine.leave(601);
@@ -505,11 +506,11 @@ mod tests {
             engine.apply(client, Request::Wait(keys))
         };
         assert!(wait(&mut engine, 0, 4).is_err(), "more than a client may wait for");
-        // Three each: the fifth is above the store's limit.
+        // Three keys each: the fifth client would exceed the store's limit.
         (0..4).for_each(|client| assert!(wait(&mut engine, client, 3).unwrap().is_empty()));
         assert!(wait(&mut engine, 5, 3).is_err());
         assert!(engine.apply(6, Request::Set(vec![0; 4], vec![0; 200])).is_err(), "values share the limit");
-        // Waiting anew replaces what was waited for; leaving, giving up and being told give it back.
+        // A new wait replaces the previous one; disconnecting, cancelling and being notified release the charged bytes.
         (0..50).for_each(|_| assert!(wait(&mut engine, 0, 3).unwrap().is_empty()));
         engine.leave(1);
         engine.apply(2, Request::CancelWait).unwrap();

@@ -1,29 +1,29 @@
-//! Where a request ends, found while its bytes arrive in pieces.
+//! Finds the end of a request while its bytes arrive in pieces.
 //!
-//! Invariants: each byte of a request is looked at once, however small the pieces are; a length above the limits ends
-//! the connection before the bytes that it announces arrive.
+//! Invariants: each byte of a request is scanned once, however small the pieces are; a length above the limits ends the
+//! connection before the announced bytes arrive.
 
 use super::engine::Limits;
 use super::wire::{Refusal, length_within};
 
-/// Progress within one request.
+/// Progress of scanning one request.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
-    /// First byte of the request, and the layout of its arguments.
+    /// Layout of the arguments, once the first byte has arrived.
     layout: Option<Layout>,
-    /// Number of bytes that have been scanned, the announced ones of texts included.
+    /// Number of scanned bytes, including announced bytes of strings that may not have arrived yet.
     scanned: usize,
-    /// Number of bytes of texts.
+    /// Total number of bytes of strings.
     text_bytes: usize,
-    /// Number of texts that have been scanned.
+    /// Number of scanned strings.
     texts: usize,
 }
 
-/// Arguments of a kind of request: a count of texts if that is not fixed, the texts, and plain bytes.
+/// Arguments of a request: a count of strings unless it is fixed, the strings, and fixed-size bytes.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     kind: u8,
-    /// Number of texts; `None` until their count has been scanned.
+    /// Number of strings; `None` until the count has been scanned.
     texts: Option<usize>,
     plain: usize,
 }
@@ -43,7 +43,7 @@ impl Layout {
         Ok(Self { kind, texts, plain })
     }
 
-    /// Whether a text is a key, else it is a value.
+    /// Whether string number `text` is a key rather than a value.
     fn is_key(self, text: usize) -> bool {
         match self.kind {
             1 | 2 | 9 | 14 => text == 0,
@@ -54,10 +54,10 @@ impl Layout {
 }
 
 impl Frame {
-    /// Returns the length of the request that `bytes` begin with, or `None` if more bytes have to arrive.
+    /// Returns the length of the request that `bytes` begin with, or `None` if it is incomplete.
     ///
     /// # Errors
-    /// There is no such request, or a length is above the limits.
+    /// There is no such request, or a length exceeds the limits.
     pub(super) fn scan(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>, Refusal> {
         let mut layout = match (self.layout, bytes.first()) {
             (Some(layout), _) => layout,
@@ -88,7 +88,7 @@ impl Frame {
         Ok((bytes.len() >= end).then_some(end))
     }
 
-    /// Scans a number of eight bytes, if they have arrived.
+    /// Scans an eight-byte number if it has arrived.
     fn number(&mut self, bytes: &[u8]) -> Option<u64> {
         let number = u64::from_le_bytes(*bytes.get(self.scanned..)?.first_chunk()?);
         self.scanned += size_of::<u64>();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     proptest! {
-        /// Bytes at random: the scanner and the reader find the same end, or both refuse.
+        /// Random bytes: the scanner and the reader find the same end, or both refuse.
         #[test]
         fn the_scanner_agrees_with_the_reader(
             kind in prop_oneof![0_u8..20, Just(200), any::<u8>()],

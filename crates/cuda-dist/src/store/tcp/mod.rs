@@ -1,8 +1,8 @@
 //! A store by TCP that speaks the protocol of torch's `TCPStore`, so that our ranks and those of PyTorch find each other.
 //!
 //! One process holds the values ([`TcpStoreServer`]), all reach them by a [`TcpStore`] each. `wire` is the protocol as bytes,
-//! `frame` finds where requests end, `engine` is what requests do, without input or output. `server` and `client` are
-//! the two ends; `service` is the server's loop over its `connection`s.
+//! `frame` finds where requests end, `engine` executes requests without input or output. `server` and `client` are the
+//! two ends; `service` is the server's event loop over its `connection`s.
 //!
 //! # The protocol
 //! Numbers are little-endian; a text or a value is its length as `u64` and its bytes. The first request of a connection is

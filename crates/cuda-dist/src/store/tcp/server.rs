@@ -1,10 +1,11 @@
-//! The end that holds the values: one thread that serves all connections.
+//! The server of a TCP store: one thread that serves all connections.
 //!
 //! Invariants:
-//! - A connection has one descriptor and no thread. A quarter of the files that the process may open is left to its
-//!   other parts.
-//! - Answers to a client are sent in the order in which they were decided.
-//! - A client that does not take its answers gives no more requests, and is sent away when it takes none for a while.
+//! - A connection has one file descriptor and no thread. A quarter of the files that the process may open is reserved
+//!   for the rest of the process.
+//! - Replies to a client are sent in the order in which they were produced.
+//! - While a client does not read its replies, its further requests are not processed; it is disconnected if it reads
+//!   nothing for a while.
 //! - Dropping a server ends every connection and waits for no client.
 
 use std::io;
@@ -72,12 +73,13 @@ impl std::fmt::Debug for TcpServerOptions {
 #[derive(Debug)]
 pub struct TcpStoreServer {
     address: SocketAddr,
-    /// Written to when the server is dropped.
+    /// Event descriptor (`eventfd`) that is signalled when the server is dropped.
     closing: Arc<OwnedFd>,
     serving: Option<thread::JoinHandle<()>>,
 }
 
-/// Connections that the system queues until the server takes them. The system's own limit may be lower.
+/// Backlog of `listen`: connections that the system queues until the server accepts them. The system's own limit may be
+/// lower.
 const BACKLOG: i32 = 4096;
 
 impl TcpStoreServer {
@@ -89,10 +91,11 @@ impl TcpStoreServer {
         Self::with(&TcpServerOptions { bind, ..TcpServerOptions::default() })
     }
 
-    /// A server as the options say.
+    /// Starts a server with these options.
     ///
     /// # Errors
-    /// Another program listens there, the address is not one of this host, or the process may not open enough files.
+    /// Another program listens on the address, the address is not one of this host, or the process may not open enough
+    /// files.
     pub fn with(options: &TcpServerOptions) -> Result<Self> {
         let refused = |cause: io::Error| {
             if cause.kind() == io::ErrorKind::AddrInUse {
@@ -101,7 +104,7 @@ impl TcpStoreServer {
             Error::Listen { address: options.bind.to_string(), cause: Arc::new(cause), hint: "" }
         };
         let listener = TcpListener::bind(options.bind).map_err(refused)?;
-        // The standard library queues 128, fewer than the ranks that may come at once.
+        // The standard library uses a backlog of 128, fewer than the ranks that may connect at once.
         rustix::net::listen(&listener, BACKLOG).map_err(|cause| refused(cause.into()))?;
         let address = listener.local_addr().map_err(refused)?;
         let limits = within_open_files(options.limits, getrlimit(Resource::Nofile).current);
@@ -129,7 +132,7 @@ impl Drop for TcpStoreServer {
     }
 }
 
-/// Lowers the limits of connections to those that a process may open, less a reserve for its other files.
+/// Lowers the limit of connections to the files that the process may open, minus a reserve for other files.
 fn within_open_files(limits: Limits, open_files: Option<u64>) -> Limits {
     let open_files = open_files.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
     let reserve = (open_files / 4).clamp(64, 1024);
@@ -151,7 +154,7 @@ mod tests {
         };
         assert_eq!(bounded(None), (4096, 64));
         assert_eq!(bounded(Some(1 << 20)), (4096, 64));
-        // A thousand ranks with three connections each.
+        // One thousand ranks with three connections each.
         assert_eq!(bounded(Some(4096)), (3008, 64));
         assert_eq!(bounded(Some(1024)), (704, 64));
         assert_eq!(bounded(Some(256)), (168, 24));

@@ -1,10 +1,10 @@
-//! The loop of a server: it waits until sockets can be read or written, and never for one of them.
+//! The event loop of a server: it waits with `epoll` until any socket is ready, and never blocks on a single one.
 //!
 //! Invariants:
-//! - Requests of all clients that are not whole have at most [`Limits::request_bytes`] and one more request. Beyond
-//!   that the clients take turns, in the order in which their requests began, and the time of those that have to wait
-//!   does not count.
-//! - Answers that clients do not take have at most [`Limits::store_bytes`] together.
+//! - The incomplete requests of all clients take at most [`Limits::request_bytes`] plus one request. Beyond that limit
+//!   clients take turns, in the order in which their requests began; time spent waiting for a turn does not count
+//!   towards a client's deadline.
+//! - Replies that clients do not read take at most [`Limits::store_bytes`] in total.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,47 +20,48 @@ use super::connection::Connection;
 use super::engine::{ClientId, Engine, Limits};
 use super::wire::{Refusal, TOKEN, VALIDATE};
 
-/// Numbers by which the system reports the listener and the end of the server.
+/// Event ids of the listener and of the shutdown signal.
 const LISTENER: u64 = u64::MAX;
 const CLOSING: u64 = u64::MAX - 1;
 
-/// Number of bytes that are read at a time, and of those of a client that has not proved itself.
+/// Number of bytes read at a time, from an authenticated and from an unauthenticated client.
 const READ_BYTES: usize = 256 << 10;
 const STRANGER_BYTES: usize = 4 << 10;
 
-/// Number of connections that are taken at a time, so that strangers do not push out those that came just before them.
+/// Number of connections accepted at a time, so that unauthenticated clients do not displace those that have just
+/// connected.
 const ACCEPTED: usize = 16;
 
-/// Number of requests of a client that are served at a time.
+/// Number of requests of one client that are processed at a time.
 const SERVED: usize = 64;
 
-/// The time until connections are taken again after the system had no descriptor.
+/// Delay before accepting again after the system ran out of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// State of a server's thread.
+/// State of the server's thread.
 #[derive(Debug)]
 pub(super) struct Service {
     listener: TcpListener,
     epoll: OwnedFd,
-    /// Held as long as `epoll` reports it.
+    /// Keeps the descriptor open while it is registered with `epoll`.
     _closing: Arc<OwnedFd>,
     engine: Engine,
     limits: Limits,
     connections: BTreeMap<ClientId, Connection>,
     next: ClientId,
-    /// Deadlines of connections, the nearest first.
+    /// Deadlines of connections, earliest first.
     deadlines: BTreeSet<(Instant, ClientId)>,
-    /// Clients with an unfinished request, in the order in which these began.
+    /// Clients with an incomplete request, in the order in which the requests began.
     begun: BTreeMap<u64, ClientId>,
     next_begun: u64,
-    /// Number of bytes that have arrived and are not served, and of answers that are not sent.
+    /// Number of received bytes that are not yet processed, and of unsent bytes of replies.
     pending: usize,
     unsent: usize,
-    /// Clients that have to wait until the requests of others are whole.
+    /// Clients that must wait until requests of other clients are complete.
     paused: BTreeSet<ClientId>,
-    /// Clients that have sent more requests than are served at a time.
+    /// Clients with more requests than are processed at a time.
     ready: BTreeSet<ClientId>,
-    /// The time at which connections are taken again.
+    /// Time at which connections are accepted again.
     accepts_at: Option<Instant>,
     buffer: Vec<u8>,
 }
@@ -127,7 +128,7 @@ impl Service {
         }
     }
 
-    /// Returns the time until something has to be done although no socket is ready.
+    /// Returns the time until the loop must act even if no socket is ready.
     fn timeout(&self) -> Option<Timespec> {
         if !self.ready.is_empty() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
@@ -138,7 +139,7 @@ impl Service {
         Some(Timespec { tv_sec: seconds, tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
-    /// Takes connections.
+    /// Accepts connections.
     fn accept(&mut self) {
         for _ in 0..ACCEPTED {
             match self.listener.accept() {
@@ -150,7 +151,7 @@ impl Service {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    // No descriptor is free, for example: others may be closed.
+                    // For example, no descriptor is free; other files may be closed soon.
                     tracing::warn!(%error, "the store takes no connection for a moment");
                     return self.listen(false);
                 }
@@ -158,7 +159,7 @@ impl Service {
         }
     }
 
-    /// Takes connections from now on, or does not for a moment.
+    /// Resumes accepting connections, or pauses it for a moment.
     fn listen(&mut self, accepts: bool) {
         let flags = if accepts { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         self.accepts_at = (!accepts).then(|| Instant::now() + PAUSE);
@@ -167,7 +168,7 @@ impl Service {
         }
     }
 
-    /// Begins to serve a connection.
+    /// Registers a new connection.
     fn begin(&mut self, stream: TcpStream, from: SocketAddr) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -180,17 +181,17 @@ impl Service {
         let deadline = self.deadline();
         self.connections.insert(client, Connection::new(stream, from, deadline));
         self.deadlines.insert((deadline, client));
-        // Its first request may be here already.
+        // The first request may already have arrived.
         self.attempt(client, Self::receive);
         Ok(())
     }
 
-    /// Returns the end of the time that a client has from now on.
+    /// Returns the deadline for a client that makes progress now.
     fn deadline(&self) -> Instant {
         Instant::now() + Duration::from_secs(self.limits.seconds)
     }
 
-    /// Ends a connection.
+    /// Closes a connection.
     fn end(&mut self, client: ClientId, refusal: &Refusal) {
         self.engine.leave(client);
         self.paused.remove(&client);
@@ -208,7 +209,7 @@ impl Service {
         }
     }
 
-    /// Ends the connections whose time is over.
+    /// Closes the connections whose deadline has passed.
     fn end_late(&mut self) {
         let now = Instant::now();
         while let Some((deadline, client)) = self.deadlines.first().copied()
@@ -222,7 +223,7 @@ impl Service {
         }
     }
 
-    /// Handles what the system reports of a connection.
+    /// Handles the events of a connection.
     fn handle(&mut self, client: ClientId, flags: epoll::EventFlags) {
         let is_broken = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         if is_broken && self.paused.contains(&client) {
@@ -236,14 +237,14 @@ impl Service {
         }
     }
 
-    /// Does something with a connection, and ends it where that fails.
+    /// Runs a step for a connection, and closes the connection if the step fails.
     fn attempt(&mut self, client: ClientId, act: fn(&mut Self, ClientId) -> Result<(), Refusal>) {
         if let Err(refusal) = act(self, client) {
             self.end(client, &refusal);
         }
     }
 
-    /// Reads some of what has arrived, and serves the requests that are whole.
+    /// Reads some of the available bytes, and processes complete requests.
     fn receive(&mut self, client: ClientId) -> Result<(), Refusal> {
         if self.must_wait(client) {
             self.paused.insert(client);
@@ -258,13 +259,13 @@ impl Service {
         if has_more? { self.serve(client) } else { Ok(()) }
     }
 
-    /// Whether a client has to wait until the requests of others are whole.
+    /// Whether a client must wait until requests of other clients are complete.
     fn must_wait(&self, client: ClientId) -> bool {
         let is_first = self.begun.first_key_value().is_none_or(|(_, first)| *first == client);
         self.pending > self.limits.request_bytes && !is_first
     }
 
-    /// Lets clients continue that had to wait: all, or the one whose request began first.
+    /// Resumes paused clients: all of them, or only the one whose request began first.
     fn resume(&mut self) {
         let paused = std::mem::take(&mut self.paused);
         let (resumed, paused) = paused.into_iter().partition(|client| !self.must_wait(*client));
@@ -277,7 +278,7 @@ impl Service {
         }
     }
 
-    /// Serves the requests of a client that are whole, until there are answers that it has to take first.
+    /// Processes complete requests of a client until it has replies that it must read first.
     fn serve(&mut self, client: ClientId) -> Result<(), Refusal> {
         for _ in 0..SERVED {
             let is_stranger = !self.engine.is_admitted(client);
@@ -294,14 +295,14 @@ impl Service {
             let Some(request) = request? else { return self.settle(client, false) };
             let answers = self.engine.apply(client, request)?;
             answers.iter().for_each(|(to, answer)| self.answer(*to, answer));
-            // What is left begins another request, whose time begins now.
+            // The remaining bytes begin another request, whose time starts now.
             self.settle(client, true)?;
         }
         self.ready.insert(client);
         Ok(())
     }
 
-    /// Sends an answer, or as much of it as the socket takes.
+    /// Sends a reply, or as much of it as the socket accepts.
     fn answer(&mut self, client: ClientId, answer: &[u8]) {
         while self.unsent > 0 && self.unsent + answer.len() > self.limits.store_bytes {
             let most = self.connections.iter().max_by_key(|(_, connection)| connection.unsent());
@@ -317,7 +318,7 @@ impl Service {
         }
     }
 
-    /// Sends what the socket takes.
+    /// Sends what the socket accepts.
     fn flush(&mut self, client: ClientId) -> Result<(), Refusal> {
         let Some(connection) = self.connections.get_mut(&client) else { return Ok(()) };
         let before = connection.unsent();
@@ -327,14 +328,14 @@ impl Service {
         self.settle(client, true)
     }
 
-    /// Sends what the socket takes, and serves the client's next requests when it has taken all.
+    /// Sends what the socket accepts, and processes the client's next requests once everything is sent.
     fn send(&mut self, client: ClientId) -> Result<(), Refusal> {
         self.flush(client)?;
         self.serve(client)
     }
 
-    /// Brings the books of a connection up to date: what the system reports of it, its place among unfinished requests,
-    /// and its deadline, which `is_moving` sets anew.
+    /// Updates the state of a connection: its `epoll` events, its place among incomplete requests, and its deadline,
+    /// which is extended if `is_moving`.
     fn settle(&mut self, client: ClientId, is_moving: bool) -> Result<(), Refusal> {
         let (is_paused, is_admitted) = (self.paused.contains(&client), self.engine.is_admitted(client));
         let fresh = self.deadline();
@@ -360,7 +361,7 @@ impl Service {
                 }
             }
         }
-        // Until a client is admitted its deadline stays the one that it began with.
+        // Until a client is admitted it keeps its first deadline.
         if is_admitted {
             let deadline = match connection.deadline {
                 _ if is_paused || !(writes || is_unfinished) => None,

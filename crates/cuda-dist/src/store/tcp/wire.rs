@@ -9,7 +9,7 @@ use super::engine::Limits;
 /// What the first request of a connection says.
 pub(super) const MAGIC: u32 = 0x3C85_F7CE;
 
-/// First bytes of the requests by which a client proves itself.
+/// First bytes of the requests by which a client authenticates.
 pub(super) const VALIDATE: u8 = 0;
 pub(super) const TOKEN: u8 = 200;
 
@@ -126,7 +126,7 @@ impl Request {
     }
 }
 
-/// Returns a length that was read, if it is within a limit.
+/// Returns a length that was read, if it is within the limit.
 pub(super) fn length_within(length: u64, limit: usize, noun: &str) -> Result<usize, Refusal> {
     let fits = usize::try_from(length).ok().filter(|length| *length <= limit);
     fits.ok_or_else(|| Refusal::Garbage(format!("{noun} of {length}, the limit is {limit}")))

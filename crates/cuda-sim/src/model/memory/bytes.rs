@@ -71,7 +71,7 @@ impl Backing {
         self.mapping().ok()?.file.as_ref()?.try_clone().ok()
     }
 
-    /// Whether others, such as another process, may change the bytes unseen.
+    /// Whether other processes or host threads may change the bytes concurrently.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::Relaxed)
     }
@@ -230,8 +230,8 @@ pub(crate) fn raise_file_limit() {
     }
 }
 
-/// One atomic compare-and-exchange of a word, of which `found` is returned as 64 bits. Ends the function with `None`
-/// where the address is not aligned.
+/// Performs one atomic compare-and-exchange of a word and evaluates to the old word as 64 bits. Returns `None` from the
+/// enclosing function if the address is not aligned.
 macro_rules! exchange_word {
     ($atomic:ident, $word:ident, $start:expr, $expected:expr, $new:expr) => {{
         let word = $start.cast::<$word>();
@@ -239,8 +239,8 @@ macro_rules! exchange_word {
             return None;
         }
         let low = |value: u64| $word::try_from(value & u64::from($word::MAX)).unwrap_or($word::MAX);
-        // SAFETY: the word is aligned and valid, checked for device memory and vouched for otherwise; whoever shares it
-        // uses atomic operations too, as the memory model of CUDA demands.
+        // SAFETY: the word is aligned and valid, checked for device memory and vouched for otherwise; all that share it
+        // use atomic operations too, as CUDA's memory model demands.
         let word = unsafe { $atomic::from_ptr(word) };
         let found = word.compare_exchange(low($expected), low($new), Ordering::SeqCst, Ordering::SeqCst);
         u64::from(found.unwrap_or_else(|found| found))
@@ -378,8 +378,8 @@ pub(crate) fn write_word(to: &Bytes, skip: usize, bytes: &[u8]) -> bool {
     true
 }
 
-/// Writes a word of 1, 2, 4 or 8 bytes if it is `expected`, in one atomic operation, and returns the word that was
-/// there. `None` where there is no word of that length, or it is not aligned.
+/// Atomically writes a word of 1, 2, 4 or 8 bytes if it equals `expected`, and returns the old word. Returns `None` if
+/// the word is out of range or not aligned, or for another length.
 pub(crate) fn compare_exchange(at: &Bytes, length: usize, expected: u64, new: u64) -> Option<u64> {
     let start = at.pointer(length)?;
     let found = match length {

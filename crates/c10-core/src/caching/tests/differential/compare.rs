@@ -1,6 +1,6 @@
 //! Comparing: what both answered after each operation, and which differences are the peer's own.
 //!
-//! Five kinds are excused, and counted:
+//! Five kinds of differences are tolerated, and counted:
 //!
 //! - [`STREAMS`], [`DEFERRED`]: when events of several streams are found to have passed in one call, or several blocks
 //!   waited for the end of a scope, the peer frees blocks, or records their events, in the order of a hash map. Peaks
@@ -12,9 +12,9 @@
 //!   difference, once that one use is taken as recorded in a scope.
 //! - [`COUNTED`]: the peer counts expandable segments of a private pool as often as they grow; once such a pool, used
 //!   no more, is to be given back, the peer's assertions end the script.
-//! - [`WAITED`]: the peer waits for events before it gives up, and does not search the blocks that are free then, as
-//!   parts of segments that stay (pytorch#189504). Excused where the peer is out of memory and we serve the request after
-//!   we waited, with memory that both hold. The script ends there, since the two hold different blocks from then on.
+//! - [`WAITED`]: the peer waits for events before it reports out of memory, but does not search the blocks that become
+//!   free inside segments that stay (pytorch#189504). Tolerated if the peer is out of memory and we serve the request
+//!   after waiting, from memory that both hold. The script ends there, since both hold different blocks from then on.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -196,7 +196,7 @@ impl Comparison {
         matches!(op, Op::Empty | Op::Alloc { .. }) && self.ours.expanded_in_pool(0, None)
     }
 
-    /// Whether we serve a request from memory that the peer holds as well and ran out of.
+    /// Whether we serve a request, for which the peer is out of memory, from memory that the peer holds as well.
     fn is_spared(&self, op: &Op, outcome: Option<&str>, reply: &Reply) -> bool {
         let is_served = outcome.is_some_and(|ours| ours.starts_with("ptr "));
         let ran_out = reply.outcome.iter().any(|theirs| theirs.starts_with("ERR CUDA out of memory."));

@@ -197,7 +197,8 @@ impl Naive {
         }
     }
 
-    /// Waits for all events, gives everything back, and asks and searches again. Not for a stream that captures.
+    /// Waits for all events, releases all cached memory, and retries the allocation and the search. Not for a stream
+    /// that is capturing.
     fn retry(&mut self, wish: &Wish, place: u64) -> Option<usize> {
         if self.scopes.is_empty() {
             self.empty_cache();
@@ -489,7 +490,8 @@ impl Naive {
         self.wait_for_events(only);
     }
 
-    /// While scopes are open every use of a deferred block needs its event, which a stream that captures cannot give.
+    /// While scopes are open, every use of a deferred block needs its own event, which a capturing stream cannot
+    /// record.
     fn synchronize_in_scope(&mut self) {
         self.stats.num_sync_all_streams += 1;
         for address in std::mem::take(&mut self.deferred) {
