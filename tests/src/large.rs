@@ -67,7 +67,7 @@ const CASES: &[Case] = &[
     ("fill_ and sum", filled),
     ("nonzero and masked_select", selected),
     ("index_select and gather", gathered),
-    ("scatter_, index_add_ and index_fill", scattered),
+    ("scatter_, index_add_ and index_copy_", scattered),
     ("comparison, any and count_nonzero", compared),
     ("argmax and amax", extremes),
     ("sums of rows and of columns", rows),
@@ -165,7 +165,7 @@ fn selected(marked: &Marked) -> Result<bool> {
 }
 
 fn gathered(marked: &Marked) -> Result<bool> {
-    let before = marked.index.sub(1)?.clamp_min(2)?;
+    let before = marked.index.sub(1)?.clamp(Some(2.into()), None)?;
     let selected = marked.x.index_select(0, &marked.index)?.to_vec::<u8>()?;
     let expected: Vec<u8> =
         marked.places.iter().map(|place| u8::from(marked.places.contains(&(place - 1).max(2)))).collect();
@@ -173,12 +173,12 @@ fn gathered(marked: &Marked) -> Result<bool> {
 }
 
 fn scattered(marked: &Marked) -> Result<bool> {
-    let (scattered, added, filled) = (marked.zeros(DType::U8)?, marked.zeros(DType::U8)?, marked.zeros(DType::U8)?);
+    let (scattered, added, copied) = (marked.zeros(DType::U8)?, marked.zeros(DType::U8)?, marked.zeros(DType::U8)?);
     let ones = Tensor::ones(&[marked.count()], DType::U8, marked.x.device())?;
     scattered.scatter_(0, &marked.index, 1)?;
     added.index_add_(0, &marked.index, &ones, 1)?;
-    filled.index_fill_(0, &marked.index, 1)?;
-    Ok(marked.is_x(&scattered)? && marked.is_x(&added)? && marked.is_x(&filled)?)
+    copied.index_copy_(0, &marked.index, &ones)?;
+    Ok(marked.is_x(&scattered)? && marked.is_x(&added)? && marked.is_x(&copied)?)
 }
 
 fn compared(marked: &Marked) -> Result<bool> {

@@ -20,20 +20,20 @@ fn kernels_of_dropped_functions_make_room() -> Result<()> {
     let x = Tensor::full(&[4], 1.0, DType::F32, "cuda")?;
     let shifted = |number: usize| -> Result<f32> { Ok(function(number).call(&[&x], &[])?[0].to_vec::<f32>()?[3]) };
     assert_eq!(shifted(0)?, 2.0);
-    let before = rig.machine().live_handles().modules;
+    let before = rig.machine().live().modules;
 
     // A graph and a function that is held keep their kernels, however long ago they were used.
     let held = function(1);
     assert_eq!(held.call(&[&x], &[])?[0].to_vec::<f32>()?[0], 3.0);
     let mut graph = CUDAGraph::new();
-    let stream = Stream::new(0)?;
+    let stream = Stream::new(0, 0)?;
     let output = graph.capture(&stream, None, CaptureMode::Global, || function(2).call(&[&x], &[]))?;
 
     for number in 3..LIMIT + 200 {
         assert_eq!(shifted(number)?, number as f32 + 2.0);
     }
     runtime.synchronize(0)?;
-    let kept = rig.machine().live_handles().modules - before;
+    let kept = rig.machine().live().modules - before;
     assert!(kept <= LIMIT + 2, "{kept} modules");
     assert!(kept >= LIMIT - 1, "{kept} modules: kernels are kept up to the limit");
 
@@ -57,7 +57,7 @@ fn compiled_functions_make_room_too() -> Result<()> {
         assert!((f64::from(found) - (factor + 1.0).sin()).abs() < 1e-3, "{number}: {found}");
     }
     rig.runtime().synchronize(0)?;
-    let kept = rig.machine().live_handles().modules;
+    let kept = rig.machine().live().modules;
     assert!(kept <= LIMIT + 40, "{kept} modules");
     Ok(())
 }

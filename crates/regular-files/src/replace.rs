@@ -84,10 +84,10 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> 
 /// # Errors
 /// No process reads the FIFO, or an error of the system.
 pub fn open_sink(path: &Path) -> io::Result<File> {
-    let probe = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-    // Writes should block for a slow reader, so the file is opened again in blocking mode; `probe` has shown that the
-    // FIFO has a reader.
-    let sink = OpenOptions::new().write(true).custom_flags(libc::O_NOCTTY).open(path)?;
-    drop(probe);
+    let sink = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    // Writes should block for a slow reader. The flag is cleared on the open file: opening the FIFO again would block if
+    // its reader had closed it meanwhile.
+    let flags = rustix::fs::fcntl_getfl(&sink)?;
+    rustix::fs::fcntl_setfl(&sink, flags - rustix::fs::OFlags::NONBLOCK)?;
     Ok(sink)
 }

@@ -36,7 +36,8 @@ pub struct Limits {
     /// connections for each group, and a fourth if it sends messages by the store.
     pub connections: usize,
     /// Largest number of unauthenticated connections, which have not yet sent the protocol's first request and the
-    /// token if there is one: 64. A further connection disconnects the oldest of them.
+    /// token if there is one: 64, or an eighth of the usable open files if that is fewer. A further connection disconnects
+    /// the oldest of them.
     pub strangers: usize,
     /// Seconds from the beginning of a connection until it has proved that it speaks the protocol, and from the first byte
     /// of a request to the last: 10.
