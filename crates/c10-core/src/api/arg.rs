@@ -219,12 +219,13 @@ impl DeviceOf for Device {
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();
-/// use c10_core::{DeviceBuffer, Stream};
+/// use c10_core::{DeviceBuffer, Runtime, Stream};
 ///
 /// let (stream, buffer) = (Stream::new(None, 0)?, DeviceBuffer::new(16, None)?);
-/// buffer.fill(.., 1, &stream)?;
-/// buffer.fill(..8, 2, stream)?;
-/// buffer.fill(8.., 3, None)?;
+/// buffer.fill(.., 1, None)?;
+/// stream.wait_stream(&Runtime::current().streams().current(stream.device_index())?)?;
+/// buffer.fill(..8, 2, &stream)?;
+/// buffer.fill(8.., 3, stream)?;
 /// # Ok::<(), c10_core::Error>(())
 /// ```
 pub trait StreamArg: sealed::Sealed {

@@ -24,6 +24,7 @@ use crate::driver::graph::{raw, raw_graph};
 use crate::driver::stream::mode_to_raw;
 use crate::driver::{Api, GraphHandle};
 use crate::sync::Mutex;
+use crate::trace::{TraceEvent, TraceKind};
 
 /// A launch sets the condition to its default value (`CU_GRAPH_COND_ASSIGN_DEFAULT`).
 const ASSIGN_DEFAULT: u32 = 1;
@@ -150,9 +151,14 @@ impl Api {
         Ok(())
     }
 
-    /// Captures a stream into the body of a conditional node, as a part of the capture `whole`. Returns the number of
-    /// the body's own capture; after an error the stream captures nothing.
-    pub(crate) fn begin_body(&self, stream: StreamRef, body: GraphHandle, whole: u64) -> Result<u64> {
+    /// Captures a stream into the body of a conditional node of the stream `outer`, as a part of the capture `whole`.
+    /// Returns the number of the body's own capture; after an error the stream captures nothing.
+    pub(crate) fn begin_body(
+        &self,
+        (stream, outer): (StreamRef, StreamRef),
+        body: GraphHandle,
+        whole: u64,
+    ) -> Result<u64> {
         self.bind(stream.device)?;
         // The capture around it decides what is forbidden.
         let mode = mode_to_raw(CaptureMode::Relaxed);
@@ -161,14 +167,20 @@ impl Api {
         unsafe { self.table.cuStreamBeginCaptureToGraph(raw(stream), raw_graph(body), nodes, edges, 0, mode) }?;
         let number = self.stream_capture_id(stream).and_then(|id| id.ok_or(Error::Graph(GraphError::InvalidCapture)));
         match number {
-            Ok(number) => self.bodies.change(|wholes| wholes.push((number, whole))),
-            Err(_) => drop(self.end_body(stream, 0)),
+            Ok(number) => {
+                self.bodies.change(|wholes| wholes.push((number, whole)));
+                let begun = || TraceEvent::BodyBegun { body: stream.into(), stream: outer.into() };
+                self.trace.report_now(TraceKind::Order, begun);
+            }
+            Err(_) => drop(self.end_body((stream, outer), 0)),
         }
         number
     }
 
     /// Ends the capture of a body. After an error it is over as well, unless the driver refuses to end it.
-    pub(crate) fn end_body(&self, stream: StreamRef, number: u64) -> Result<()> {
+    pub(crate) fn end_body(&self, (stream, outer): (StreamRef, StreamRef), number: u64) -> Result<()> {
+        let over = || TraceEvent::BodyEnded { body: stream.into(), stream: outer.into() };
+        self.trace.report_now(TraceKind::Order, over);
         self.bodies.change(|wholes| wholes.retain(|(body, _)| *body != number));
         let ended = self.try_end_body(stream);
         if ended.is_err() && self.stream_is_capturing(stream).unwrap_or(true) {

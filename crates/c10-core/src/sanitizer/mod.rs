@@ -254,6 +254,12 @@ impl ByTensor {
             TraceEvent::StreamCreated(stream) => self.create_stream(stream),
             TraceEvent::CaptureBegun(stream) => self.worlds.begin_capture(Self::stream(stream)),
             TraceEvent::CaptureEnded(stream) => self.worlds.end_capture(Self::stream(stream)),
+            TraceEvent::BodyBegun { body, stream } => {
+                self.worlds.begin_body(Self::stream(body), Self::stream(stream), HOST);
+            }
+            TraceEvent::BodyEnded { body, stream } => {
+                self.worlds.end_body(Self::stream(body), Self::stream(stream), HOST);
+            }
             TraceEvent::GraphCaptured { graph, stream } => self.worlds.captured(graph, Self::stream(stream)),
             TraceEvent::GraphInstantiated { graph, exec } => self.worlds.instantiated(graph, exec),
             TraceEvent::Allocated(TraceBlock { address, .. }) | TraceEvent::UncachedAllocated { address, .. } => {
@@ -282,6 +288,8 @@ impl Worlds<Ranges> {
             TraceEvent::DeviceSeen(device) => self.see_device(Some(device), thread),
             TraceEvent::CaptureBegun(stream) => self.begin_capture(stream),
             TraceEvent::CaptureEnded(stream) => self.end_capture(stream),
+            TraceEvent::BodyBegun { body, stream } => self.begin_body(body, stream, thread),
+            TraceEvent::BodyEnded { body, stream } => self.end_body(body, stream, thread),
             TraceEvent::GraphCaptured { graph, stream } => self.captured(graph, stream),
             TraceEvent::GraphInstantiated { graph, exec } => self.instantiated(graph, exec),
             TraceEvent::Allocated(TraceBlock { address, size, .. })

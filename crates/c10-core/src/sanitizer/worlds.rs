@@ -162,6 +162,26 @@ impl<M: Memory> Worlds<M> {
         }
     }
 
+    /// Lets the stream `body` take part in the capture of `stream`, after that stream's work so far.
+    pub(super) fn begin_body(&mut self, body: TraceStream, stream: TraceStream, thread: HostThread) {
+        let Some(capture) = self.capturing.get(&key(stream)).copied() else { return };
+        self.capturing.insert(key(body), capture);
+        self.join(body, stream, thread);
+    }
+
+    /// Ends the part that the stream `body` takes in the capture of `stream`, whose later work comes after it.
+    pub(super) fn end_body(&mut self, body: TraceStream, stream: TraceStream, thread: HostThread) {
+        self.join(stream, body, thread);
+        self.capturing.remove(&key(body));
+    }
+
+    /// Orders later work of a stream after the work of another stream of its capture so far.
+    fn join(&mut self, stream: TraceStream, earlier: TraceStream, thread: HostThread) {
+        let world = self.world(stream);
+        let clock = world.order.clock(earlier, thread).clone();
+        world.order.wait(stream, thread, &clock);
+    }
+
     pub(super) fn captured(&mut self, graph: u64, stream: TraceStream) {
         if let Some(uses) = self.ended.remove(&key(stream)) {
             self.graphs.insert(graph, uses);

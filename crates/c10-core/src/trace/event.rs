@@ -343,6 +343,20 @@ pub enum TraceEvent {
         /// The stream.
         stream: TraceStream,
     },
+    /// A stream began to capture the body of a conditional node of another stream's capture.
+    BodyBegun {
+        /// The stream that captures the body.
+        body: TraceStream,
+        /// The stream whose capture has the node.
+        stream: TraceStream,
+    },
+    /// A stream ended the capture of a body. Later work of the other stream's capture comes after the node.
+    BodyEnded {
+        /// The stream that captured the body.
+        body: TraceStream,
+        /// The stream whose capture has the node.
+        stream: TraceStream,
+    },
     /// The host knows that the work before a mark is done.
     MarkSeen {
         /// Handle of the driver's event.
@@ -521,6 +535,8 @@ impl TraceEvent {
             Self::MarkPlaced { .. }
             | Self::MarkAwaited { .. }
             | Self::StreamFollowed { .. }
+            | Self::BodyBegun { .. }
+            | Self::BodyEnded { .. }
             | Self::MarkSeen { .. }
             | Self::StreamSeen(_)
             | Self::DeviceSeen(_)

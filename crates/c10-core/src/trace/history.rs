@@ -546,6 +546,8 @@ impl DeviceHistory {
             | TraceEvent::MarkPlaced { .. }
             | TraceEvent::MarkAwaited { .. }
             | TraceEvent::StreamFollowed { .. }
+            | TraceEvent::BodyBegun { .. }
+            | TraceEvent::BodyEnded { .. }
             | TraceEvent::MarkSeen { .. }
             | TraceEvent::StreamSeen(_)
             | TraceEvent::DeviceSeen(_)

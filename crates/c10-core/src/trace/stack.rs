@@ -63,13 +63,30 @@ const INTERNAL: [&str; 14] = [
 /// Beginnings of functions of libc, of the unwinder and of the start of a process.
 const STARTS: [&str; 8] = ["_start", "__libc_", "start_thread", "clone", "__clone", "__rust_", "_Unwind_", "rust_"];
 
+/// Parts of the paths of their sources. Inlined functions have no crate in their name where a program keeps line tables
+/// alone.
+const SOURCES: [&str; 11] = [
+    "/rustc/",
+    "/c10-core/src/",
+    "/aten-cuda/src/",
+    "/cuda-api/src/",
+    "/cuda-dist/src/",
+    "/cuda-storage/src/",
+    "/cuda-sys/src/",
+    "/cuda-sim/src/",
+    "/kernel-ir/src/",
+    "/testkit/src/",
+    "/library/std/src/",
+];
+
 impl TraceFrame {
     /// Whether the function is the program's own: none of the runtime, of the standard library or of libc.
     pub(crate) fn is_program(&self) -> bool {
         let plain = self.name.trim_start_matches(['<', '&', '*', '(', '[']);
         let plain = plain.strip_prefix("dyn ").or_else(|| plain.strip_prefix("mut ")).unwrap_or(plain);
         let is_of_crate = plain.split_once("::").is_some_and(|(first, _)| INTERNAL.contains(&first));
-        !is_of_crate && !STARTS.iter().any(|start| plain.starts_with(start)) && !self.filename.contains("/rustc/")
+        let starts_process = STARTS.iter().any(|start| plain.starts_with(start));
+        !is_of_crate && !starts_process && !SOURCES.iter().any(|part| self.filename.contains(part))
     }
 }
 
@@ -177,9 +194,15 @@ fn parse(text: &str) -> Vec<TraceFrame> {
 fn parse_place(place: &str) -> (String, u32) {
     let mut parts = place.rsplitn(3, ':');
     match (parts.next(), parts.next().and_then(|line| line.parse().ok()), parts.next()) {
-        (Some(_), Some(line), Some(file)) => (file.to_owned(), line),
+        (Some(_), Some(line), Some(file)) => (whole_path(file), line),
         _ => (place.to_owned(), 0),
     }
+}
+
+/// The path of a file that a backtrace writes relative to the current directory.
+fn whole_path(file: &str) -> String {
+    let folder = file.strip_prefix("./").and_then(|rest| Some((std::env::current_dir().ok()?, rest)));
+    folder.map_or_else(|| file.to_owned(), |(folder, rest)| folder.join(rest).display().to_string())
 }
 
 #[cfg(test)]

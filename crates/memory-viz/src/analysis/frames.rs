@@ -32,8 +32,21 @@ const CRATES: [&str; 19] = [
 /// Prefixes of function names of libc, of the unwinder and of process start-up.
 const STARTS: [&str; 8] = ["_start", "__libc_", "start_thread", "clone", "__clone", "__rust_", "_Unwind_", "rust_"];
 
-/// Parts of file names of the standard library.
-const FILES: [&str; 2] = ["/rustc/", "/library/std/src/"];
+/// Parts of the paths of their sources. Inlined functions have no crate in their name where a program keeps line tables
+/// alone.
+const FILES: [&str; 11] = [
+    "/rustc/",
+    "/library/std/src/",
+    "/c10-core/src/",
+    "/aten-cuda/src/",
+    "/cuda-api/src/",
+    "/cuda-dist/src/",
+    "/cuda-storage/src/",
+    "/cuda-sys/src/",
+    "/cuda-sim/src/",
+    "/kernel-ir/src/",
+    "/testkit/src/",
+];
 
 /// Whether a function is one of the runtime, of the standard library or of libc.
 fn is_internal(name: &str) -> bool {
@@ -47,8 +60,12 @@ fn is_internal(name: &str) -> bool {
 #[must_use]
 pub fn is_program(names: &Names, frame: FrameId) -> bool {
     let frame = names.frame_of(frame);
-    let file = names.text_of(frame.filename);
-    !is_internal(names.text_of(frame.name)) && !FILES.iter().any(|part| file.contains(part))
+    is_of_program(names.text_of(frame.filename), names.text_of(frame.name))
+}
+
+/// Whether a function of this file and name is the program's own.
+fn is_of_program(file: &str, name: &str) -> bool {
+    !is_internal(name) && !FILES.iter().any(|part| file.contains(part))
 }
 
 /// Returns the program's own frames of a stack, innermost first; all frames where none is the program's own.
@@ -81,14 +98,15 @@ pub(super) fn program_texts(frames: &[String]) -> Vec<String> {
 
 /// Places of the program's own frames among texts as [`Names::frame_text`] writes them; all where none is its own.
 pub(crate) fn program_places(frames: &[String]) -> Vec<usize> {
-    let name = |text: &str| {
+    // File, line and name; a text of two parts is a name alone.
+    let is_own = |text: &String| {
         let mut parts = text.splitn(3, ':');
         match (parts.next(), parts.next(), parts.next()) {
-            (Some(_), Some(line), Some(name)) if line.parse::<u64>().is_ok() => name.to_owned(),
-            _ => text.to_owned(),
+            (Some(file), Some(line), Some(name)) if line.parse::<u64>().is_ok() => is_of_program(file, name),
+            _ => is_of_program("", text),
         }
     };
-    let own: Vec<usize> = (0..frames.len()).filter(|&at| !is_internal(&name(&frames[at]))).collect();
+    let own: Vec<usize> = (0..frames.len()).filter(|&at| is_own(&frames[at])).collect();
     if own.is_empty() { (0..frames.len()).collect() } else { own }
 }
 

@@ -63,7 +63,8 @@ impl fmt::Debug for Condition {
 /// The capture of a body, which ends when this is dropped.
 struct Body<'r> {
     api: &'r Api,
-    stream: StreamRef,
+    /// The stream that captures the body, and that of the capture around it.
+    streams: (StreamRef, StreamRef),
     number: u64,
     is_open: bool,
 }
@@ -71,7 +72,7 @@ struct Body<'r> {
 impl Body<'_> {
     fn end(mut self) -> Result<()> {
         self.is_open = false;
-        self.api.end_body(self.stream, self.number)
+        self.api.end_body(self.streams, self.number)
     }
 }
 
@@ -79,7 +80,7 @@ impl Drop for Body<'_> {
     fn drop(&mut self) {
         if self.is_open && !process::in_bad_fork() {
             // The panic that led here ends the capture around it, which says more.
-            let _ = self.api.end_body(self.stream, self.number);
+            let _ = self.api.end_body(self.streams, self.number);
         }
     }
 }
@@ -210,12 +211,12 @@ impl CaptureScope<'_> {
         body: impl FnOnce(&CaptureScope<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let graph = bodies.next().ok_or(Error::Graph(GraphError::InvalidCapture))?;
-        let (ready, stream) = (self.stream.ready()?, side.reference());
+        let (ready, streams) = (self.stream.ready()?, (side.reference(), self.stream.reference()));
         let api = &ready.api;
         let whole = api.stream_capture_id(self.stream.reference())?.ok_or(Error::Graph(GraphError::InvalidCapture))?;
         let _streams = ready.captures.ask_again_after(whole);
-        let number = api.begin_body(stream, graph, whole)?;
-        let capture = Body { api, stream, number, is_open: true };
+        let number = api.begin_body(streams, graph, whole)?;
+        let capture = Body { api, streams, number, is_open: true };
         let current = self.runtime().streams().guard(side)?;
         let done = body(&CaptureScope { stream: side, thread: PhantomData });
         drop(current);
