@@ -239,7 +239,7 @@ impl Tensor {
         checks::vector_factors(matrix, [beta, alpha])?;
         let added = self.to_dtype(matrix.dtype())?.expand(&[matrix.sizes()[0]])?.unsqueeze(1)?;
         let vector = vector.unsqueeze(1)?;
-        Product::new(matrix, &vector).plus(&added, beta, alpha).made()?.squeeze(Some(1))
+        Product::new(matrix, &vector).by_vector().plus(&added, beta, alpha).made()?.squeeze(Some(1))
     }
 
     /// [`Self::addmv`] into `out` (m), which may be one of the operands.
@@ -260,7 +260,7 @@ impl Tensor {
         checks::vector_factors(matrix, [beta, alpha])?;
         let added = self.to_dtype(matrix.dtype())?.expand(&[matrix.sizes()[0]])?.unsqueeze(1)?;
         let vector = vector.unsqueeze(1)?;
-        Product::new(matrix, &vector).plus(&added, beta, alpha).written(&out.unsqueeze(1)?)
+        Product::new(matrix, &vector).by_vector().plus(&added, beta, alpha).written(&out.unsqueeze(1)?)
     }
 
     /// [`Self::addmv`] in place.

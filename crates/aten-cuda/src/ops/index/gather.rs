@@ -35,10 +35,11 @@ impl Tensor {
     }
 
     /// [`Self::gather`] with sizes that broadcast besides along `dim`; over all elements without a dimension
-    /// (`take_along_dim`).
+    /// (`take_along_dim`). As in torch, indices wrap around a dimension that is given: -1 is the last place of it, and its
+    /// size the first one.
     ///
     /// # Errors
-    /// As for [`Self::gather`].
+    /// As for [`Self::gather`], or with a dimension the indices are no `i64`.
     pub fn take_along_dim(&self, index: &Self, dim: Option<i64>) -> Result<Self> {
         let Some(dim) = dim else {
             return self.flatten()?.gather_for(0, &index.flatten()?, Reporter::TakeAlongDim);
@@ -50,10 +51,14 @@ impl Tensor {
                  dimensions for input, and {given} dimensions for indices"
             )));
         }
+        if index.dtype() != DType::I64 {
+            let found = index.dtype().scalar_type_name();
+            return Err(invalid(format!("torch.take_along_dim(): dtype of indices should be Long but got {found}")));
+        }
         let at = wrap_dim(dim, self.dim())?;
         let (mut own, mut given) = (Dims::from_slice(self.sizes()), Dims::from_slice(index.sizes()));
         if own.is_empty() {
-            return self.gather_for(0, index, Reporter::TakeAlongDim);
+            return Err(invalid("Dimension specified as 0 but tensor has no dimensions"));
         }
         let (length, picked) = (own[at], given[at]);
         (own[at], given[at]) = (1, 1);
@@ -61,7 +66,9 @@ impl Tensor {
         sizes[at] = length;
         let source = self.expand(&sizes)?;
         sizes[at] = picked;
-        source.gather_for(dim, &index.expand(&sizes)?, Reporter::TakeAlongDim)
+        // torch wraps indices around the dimension here, and nowhere else.
+        let wrapped = if length > 0 { index.remainder(length)? } else { index.clone() };
+        source.gather_for(dim, &wrapped.expand(&sizes)?, Reporter::TakeAlongDim)
     }
 
     /// The slices along `dim` that a list of indices names (`index_select`).
