@@ -19,7 +19,8 @@ pub(super) fn matrices(name: &str, a: &Tensor, b: &Tensor) -> Result<()> {
         return Ok(());
     }
     let (first, second) = (a.dtype().cpp_name(), b.dtype().cpp_name());
-    Err(invalid(format!("expected mat1 and mat2 to have the same dtype, but got: {first} != {second}")))
+    let names = if is_host(a.device()) { "m1 and m2" } else { "mat1 and mat2" };
+    Err(invalid(format!("expected {names} to have the same dtype, but got: {first} != {second}")))
 }
 
 fn multiply(a: &Tensor, b: &Tensor) -> Result<()> {
@@ -32,16 +33,18 @@ fn multiply(a: &Tensor, b: &Tensor) -> Result<()> {
 
 /// Refuses operands of `addmm`.
 pub(super) fn addmm(added: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
+    for (name, tensor) in [("self", added), ("mat1", a)] {
+        if tensor.dtype() != b.dtype() {
+            let (first, second) = (tensor.dtype().scalar_type_name(), b.dtype().scalar_type_name());
+            return Err(invalid(format!("{name} and mat2 must have the same dtype, but got {first} and {second}")));
+        }
+    }
     for (name, matrix) in [("mat1", a), ("mat2", b)] {
         if matrix.dim() != 2 {
             return Err(invalid(format!("{name} must be a matrix, got {}-D tensor", matrix.dim())));
         }
     }
     matrices("mat1", a, b)?;
-    if added.dtype() != b.dtype() {
-        let (first, second) = (added.dtype().scalar_type_name(), b.dtype().scalar_type_name());
-        return Err(invalid(format!("self and mat2 must have the same dtype, but got {first} and {second}")));
-    }
     expands(added, &[a.sizes()[0], b.sizes()[1]])
 }
 
@@ -59,7 +62,7 @@ pub(super) fn batches(a: &Tensor, b: &Tensor) -> Result<()> {
             "Expected size for first two dimensions of batch2 tensor to be: [{batches}, {k}] but got: [{other}, {inner}]."
         )));
     }
-    same_type(a, b)
+    if is_of_nothing(a, b) { Ok(()) } else { same_type(a, b) }
 }
 
 /// Refuses operands of `baddbmm`.
@@ -117,7 +120,7 @@ pub(super) fn mv(matrix: &Tensor, vector: &Tensor, added: Option<&Tensor>) -> Re
     if !is_host(matrix.device()) {
         refuse_float8("addmv_impl_cuda", matrix.dtype())?;
     }
-    same_type(matrix, vector)
+    if is_of_nothing(matrix, vector) { Ok(()) } else { same_type(matrix, vector) }
 }
 
 /// Refuses vectors of `dot` and `vdot`.
@@ -173,7 +176,13 @@ fn expands(added: &Tensor, sizes: &[i64]) -> Result<()> {
     added.expand(sizes).map(drop)
 }
 
-fn same_type(a: &Tensor, b: &Tensor) -> Result<()> {
+/// Whether a batch of products, or that with a vector, multiplies nothing: torch looks at no dtype then.
+pub(super) fn is_of_nothing(a: &Tensor, b: &Tensor) -> bool {
+    a.numel() == 0 || b.numel() == 0
+}
+
+/// Refuses operands of two dtypes.
+pub(super) fn same_type(a: &Tensor, b: &Tensor) -> Result<()> {
     if a.dtype() == b.dtype() {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{self, Dims, wrap_dim};
 use crate::launch::library::index::Action;
 use crate::report::Reporter;
-use crate::tensor::{Context, Tensor};
+use crate::tensor::{Context, Tensor, is_host};
 
 impl Tensor {
     /// For each element of `index`, the element that it names along `dim` (`gather`).
@@ -22,9 +22,9 @@ impl Tensor {
     fn gather_for(&self, dim: i64, index: &Self, operation: Reporter) -> Result<Self> {
         let run = || {
             let at = wrap_dim(dim, self.dim())?;
-            check_integers(index, "gather(): Expected dtype int32/int64 for index")?;
             let (source, indices) = (with_dimension(self)?, with_dimension(index)?);
             if indices.numel() > 0 {
+                check_integers(index, "gather(): Expected dtype int32/int64 for index")?;
                 check_inside(&source, &indices, at)?;
             }
             let out = Self::uninitialized(indices.sizes(), self.dtype(), self)?;
@@ -82,16 +82,7 @@ impl Tensor {
     fn select_for(&self, dim: i64, index: &Self, operation: Reporter) -> Result<Self> {
         let run = || {
             let at = wrap_dim(dim, self.dim())?;
-            if index.dim() > 1 {
-                return Err(invalid("Index is supposed to be a vector"));
-            }
-            if !matches!(index.dtype(), DType::I32 | DType::I64) {
-                let kernel = "index_select_out_cuda_impl".to_owned();
-                return Err(TensorError::NotImplemented { kernel, dtype: index.dtype() }.into());
-            }
-            if self.dim() == 0 && index.numel() != 1 {
-                return Err(invalid("index_select(): Index to scalar can have only 1 value"));
-            }
+            check_selected(self, index, at)?;
             let source = with_dimension(self)?;
             let mut sizes = Dims::from_slice(source.sizes());
             sizes[at] = index.numel();
@@ -121,6 +112,33 @@ impl Tensor {
         sizes.push(self.sizes()[1]);
         self.select_for(0, &indices.flatten()?, Reporter::Embedding)?.view(&sizes)
     }
+}
+
+/// Checks the arguments of `index_select` in torch's order.
+fn check_selected(own: &Tensor, index: &Tensor, at: usize) -> Result<()> {
+    let on_host = is_host(own.device());
+    if index.dim() > 1 {
+        let prefix = if on_host { "index_select(): " } else { "" };
+        return Err(invalid(format!("{prefix}Index is supposed to be a vector")));
+    }
+    let count = index.numel();
+    if own.dim() == 0 && count != 1 {
+        return Err(invalid(format!("index_select(): Index to scalar can have only 1 value, got {count} value(s)")));
+    }
+    if !matches!(index.dtype(), DType::I32 | DType::I64) {
+        if on_host {
+            return Err(invalid("index_select(): Expected dtype int32 or int64 for index"));
+        }
+        let kernel = "index_select_out_cuda_impl".to_owned();
+        return Err(TensorError::NotImplemented { kernel, dtype: index.dtype() }.into());
+    }
+    if on_host && count > 0 && own.sizes().get(at) == Some(&0) {
+        return Err(invalid(match own.dim() {
+            1 => "index out of range in self",
+            _ => "index_select(): self indexing axis dim should be positive",
+        }));
+    }
+    Ok(())
 }
 
 /// Checks that indices are not larger than the tensor besides along `dim`.

@@ -38,6 +38,13 @@ fn along_dim(
 ) -> Result<()> {
     let (size, stride) = (pointed.sizes()[dim], pointed.strides()[dim]);
     if size == 0 && index.numel() > 0 {
+        if is_host(pointed.device())
+            && let Some(&(element, index)) = values(index)?.first()
+        {
+            return checked(&Along { size, stride, wraps: false, operation }, element, index)
+                .map(drop)
+                .map_err(|error| error.in_dimension(dim));
+        }
         return Err(invalid("index is out of bounds for dimension with size 0"));
     }
     let mut strides = Dims::from_slice(pointed.strides());

@@ -38,8 +38,12 @@ impl Tensor {
             Operand::Tensor(source) => source,
             Operand::Number(value) => {
                 refuse_float8("cuda_scatter_fill_base_kernel_func", self.dtype())?;
-                // Without places torch does not look at the number.
-                let value = if index.numel() == 0 { Scalar::Int(0) } else { value };
+                // Without places torch does not look at the number, nor where the sizes do not fit.
+                let at = wrap_dim(dim, self.dim())?;
+                let fits = index.numel() > 0
+                    && matches!(index.dtype(), DType::I32 | DType::I64)
+                    && check_scattered(&with_dimension(self)?, &with_dimension(index)?, None, at).is_ok();
+                let value = if fits { value } else { Scalar::Int(0) };
                 value.check_fits(self.dtype())?;
                 number = Self::full(&[], value, self.dtype(), self)?.expand(index.sizes())?;
                 &number
@@ -83,11 +87,14 @@ impl Tensor {
     ) -> Result<&Self> {
         let run = || {
             let at = wrap_dim(dim, self.dim())?;
-            check_integers(index, "scatter(): Expected dtype int32/int64 for index")?;
+            if index.numel() > 0 {
+                check_integers(index, "scatter(): Expected dtype int32/int64 for index")?;
+            }
             if self.dtype() != source.dtype() {
                 return Err(invalid("scatter(): Expected self.dtype to be equal to src.dtype"));
             }
             if index.numel() == 0 {
+                check_overlap(self, &[])?;
                 return Ok(self);
             }
             let (target, indices, given) = (with_dimension(self)?, with_dimension(index)?, with_dimension(source)?);
@@ -161,12 +168,18 @@ impl Tensor {
         let run = || {
             let at = wrap_dim(dim, self.dim())?;
             match action {
-                Action::Add => check_added(self, index, source, (dim, at))?,
+                Action::Add => check_added(self, index, source, at)?,
                 Action::Gather | Action::Scatter => check_copied(self, index, source, at)?,
             }
             let (target, given) = (with_dimension(self)?, with_dimension(source)?);
             check_overlap(&target, &[])?;
             check_apart(self, source)?;
+            if self.numel() == 0 && (action != Action::Add || self.dim() > 1) {
+                if action != Action::Add && given.numel() > 0 {
+                    check_room(self, &given, at)?;
+                }
+                return Ok(self);
+            }
             let spread = spread(index, given.sizes(), at)?;
             let (spread, given) = (spread.apart_from(self)?, given.apart_from(self)?);
             // torch's host adds matrices by `scatter_add`, and other tensors slice by slice.
@@ -229,8 +242,26 @@ fn check_scattered(own: &Tensor, index: &Tensor, source: Option<&Tensor>, at: us
     Ok(())
 }
 
-/// Checks the arguments of `index_add_` in torch's order. `dim` is the dimension as given and counted from the front.
-fn check_added(own: &Tensor, index: &Tensor, source: &Tensor, (dim, at): (i64, usize)) -> Result<()> {
+/// Refuses slices that are copied to a dimension of no elements, as torch does: by the memory that a view of the slices'
+/// sizes would need.
+fn check_room(own: &Tensor, source: &Tensor, at: usize) -> Result<()> {
+    let mut strides = own.strides().to_vec();
+    strides.resize(source.dim(), 1);
+    strides[at] = 0;
+    let (sizes, offset, width) = (source.sizes(), own.storage_offset(), own.element_size());
+    let reach: i64 = sizes.iter().zip(&strides).map(|(size, stride)| (size - 1) * stride).sum();
+    let (needed, bytes) = ((offset + reach + 1) * i64::try_from(width).unwrap_or(1), own.storage().nbytes());
+    if needed > i64::try_from(bytes).unwrap_or(i64::MAX) {
+        return Err(invalid(format!(
+            "setStorage: sizes {sizes:?}, strides {strides:?}, storage offset {offset}, and itemsize {width} requiring a storage \
+             size of {needed} are out of bounds for storage of size {bytes}"
+        )));
+    }
+    Err(invalid(format!("index_copy_(): index 0 is out of bounds for dimension {at} with size 0")))
+}
+
+/// Checks the arguments of `index_add_` in torch's order.
+fn check_added(own: &Tensor, index: &Tensor, source: &Tensor, at: usize) -> Result<()> {
     if index.dim() > 1 {
         let (count, dtype, sizes) = (index.dim(), index.dtype().scalar_type_name(), index.sizes());
         return Err(invalid(format!(
@@ -243,16 +274,23 @@ fn check_added(own: &Tensor, index: &Tensor, source: &Tensor, (dim, at): (i64, u
         let (own, given) = (own.dtype().scalar_type_name(), source.dtype().scalar_type_name());
         return Err(invalid(format!("index_add_(): self ({own}) and source ({given}) must have the same scalar type")));
     }
-    let length = if source.dim() == 0 { Some(1) } else { source.sizes().get(at).copied() };
-    if let Some(size) = length.filter(|&size| size != index.numel()) {
-        let count = index.numel();
+    if at > 0 && at >= source.dim() {
+        let rank = source.dim();
         return Err(invalid(format!(
-            "index_add_(): Number of indices ({count}) should be equal to source.size(dim): ({size}), for dim: {dim}"
+            "index_add_(): Indexing dim {at} is out of bounds of the source tensor with dim {rank}"
         )));
     }
-    let (target, given) = (with_dimension(own)?, with_dimension(source)?);
-    let fits = given.dim() == target.dim()
-        && (0..target.dim()).all(|other| other == at || given.sizes()[other] == target.sizes()[other]);
+    let (count, size) = (index.numel(), source.sizes().get(at).copied());
+    if size.unwrap_or(1) != count {
+        return Err(invalid(match size {
+            None => format!("Dimension specified as {at} but tensor has no dimensions"),
+            Some(size) => format!(
+                "index_add_(): Number of indices ({count}) should be equal to source.size(dim): ({size}), for dim: {at}"
+            ),
+        }));
+    }
+    let fits = source.dim() == own.dim()
+        && (0..own.dim()).all(|other| other == at || source.sizes()[other] == own.sizes()[other]);
     if !fits {
         let (own, source) = (own.sizes(), source.sizes());
         return Err(invalid(format!(
@@ -268,6 +306,12 @@ fn check_copied(own: &Tensor, index: &Tensor, source: &Tensor, at: usize) -> Res
     if index.dim() > 1 {
         let count = index.dim();
         return Err(invalid(format!("index_copy_(): Index should have dimension 1 or 0 (got {count})")));
+    }
+    if source.dim() == 0 && index.numel() != 1 {
+        let count = index.numel();
+        return Err(invalid(format!(
+            "index_copy_(): When source is scalar, index should have one element (got {count})"
+        )));
     }
     if own.dim() != source.dim() && own.dim() != 0 && source.dim() != 0 {
         let (given, own) = (source.dim(), own.dim());
@@ -292,7 +336,7 @@ fn check_copied(own: &Tensor, index: &Tensor, source: &Tensor, at: usize) -> Res
         let (own, given) = (listed(rest(own)), listed(rest(source)));
         return Err(invalid(format!(
             "index_copy_(): Source/destination tensor must have same slice shapes. Destination slice shape: {own} at \
-             dimension {at} and source slice shape: {given} at dimension {at}."
+             dimension {at} and source slice shape: {given} at dimension 0."
         )));
     }
     let size = with_dimension(source)?.sizes()[at];

@@ -57,7 +57,7 @@ impl Tensor {
         let run = || {
             check_mask(mask, "masked_select: expected BoolTensor for mask")?;
             common_device([self, mask])?;
-            let sizes = shape::broadcast(self.sizes(), mask.sizes())?;
+            let sizes = shape::broadcast(mask.sizes(), self.sizes())?;
             let (elements, mask) = (self.expand(&sizes)?.packed()?, mask.expand(&sizes)?.contiguous()?);
             let empty = |total: i64| Self::uninitialized(&[total], self.dtype(), self);
             if mask.numel() == 0 {

@@ -19,7 +19,7 @@ operations! {
         accept::real, add_scaled).complex(|g, _, v| {
         let scaled = complex::mul(g, v[2], v[1]);
         complex::add(g, v[0], scaled)
-    }).check(wrong_alpha).limit(Limit::Device);
+    }).late_check(wrong_alpha).limit(Limit::Device);
     /// The difference of the elements (`torch.sub`).
     sub, sub_, sub_out(other): Operation::new("sub", "ufunc_add_CUDA", Rule::Common, accept::real_but_bool,
         |g, _, v| formula::sub(g, v[0], v[1])).complex(|g, _, v| complex::sub(g, v[0], v[1])).check(no_bools);
@@ -28,7 +28,7 @@ operations! {
         accept::real_but_bool, sub_scaled).complex(|g, _, v| {
         let scaled = complex::mul(g, v[2], v[1]);
         complex::sub(g, v[0], scaled)
-    }).check(|p| no_bools(p).or_else(|| wrong_alpha(p))).limit(Limit::Negated);
+    }).check(no_bools).late_check(wrong_alpha).limit(Limit::Negated);
     /// The product of the elements; of booleans, whether both are true (`torch.mul`).
     mul, mul_, mul_out(other): Operation::new("mul", "mul_cuda", Rule::Common, accept::real,
         |g, _, v| product_of(g, v[0], v[1])).complex(|g, _, v| complex::mul(g, v[0], v[1]));

@@ -123,7 +123,7 @@ fn new(operation: &'static Operation, operands: &[Operand<'_>], numbers: &[Scala
 
 /// What becomes of an output of other sizes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Output {
+pub(super) enum Output {
     /// It is refused: it is the first operand.
     InPlace,
     /// It gets the sizes of the result.
@@ -142,18 +142,12 @@ fn elementwise_into(
         if whole::write(operation, operands, numbers, out)? {
             return Ok(());
         }
-        let prepared = Prepared::new(operation, operands, numbers)?;
-        if kind == Output::Resized && out.sizes() != prepared.sizes.as_slice() {
-            prepared.check_place(out)?;
-            check_overlap(out, &[])?;
-            resize_output(out, &prepared.tensors(), &prepared.sizes, || prepared.strides(operands))?;
+        if operation.name == "masked_fill" && kind == Output::InPlace && repeats(out) {
+            return fill_repeated(&Prepared::new(operation, operands, numbers)?, out, numbers);
         }
-        match prepared.check_output(out) {
-            Err(_) if operation.name == "masked_fill" && kind == Output::InPlace && repeats(out) => {
-                fill_repeated(&prepared, out, numbers)
-            }
-            checked => checked.and_then(|()| prepared.run(out)),
-        }
+        let prepared = Prepared::for_output(operation, operands, numbers, Some((out, kind)))?;
+        resize_output(out, &prepared.tensors(), &prepared.sizes, || prepared.strides(operands))?;
+        prepared.run(out)
     };
     run().of_operands(operation.name, operands)
 }
@@ -185,32 +179,48 @@ fn converted_layout(tensor: &Tensor, common: DType) -> OperandLayout {
 
 impl<'a> Prepared<'a> {
     pub(super) fn new(operation: &'static Operation, operands: &[Operand<'a>], numbers: &'a [Scalar]) -> Result<Self> {
+        Self::for_output(operation, operands, numbers, None)
+    }
+
+    /// Checks the call in torch's order: what the operation itself refuses, memory that the output shares, sizes, dtypes of
+    /// the output, and whether there is a kernel for the dtype.
+    pub(super) fn for_output(
+        operation: &'static Operation,
+        operands: &[Operand<'a>],
+        numbers: &'a [Scalar],
+        output: Option<(&Tensor, Output)>,
+    ) -> Result<Self> {
         if operands.len() != operation.arity || numbers.len() != operation.numbers {
             let (given, wanted) = (operands.len() + numbers.len(), operation.arity + operation.numbers);
             return Err(invalid(format!("{} takes {wanted} arguments, not {given}", operation.name)));
         }
         let (given, device) = place(operands)?;
-        let mut participants = Participants::default();
-        let mut sizes = Dims::new();
-        for (at, operand) in operands.iter().enumerate() {
-            let counts = !(operation.takes_condition && at == 0);
-            match operand {
-                Operand::Tensor(tensor) => {
-                    if counts {
-                        participants.tensor(tensor.dtype(), tensor.dim())?;
-                    }
-                    if sizes.as_slice() != tensor.sizes() {
-                        sizes = shape::broadcast(&sizes, tensor.sizes())?;
-                    }
-                }
-                Operand::Number(number) if counts => participants.number(*number),
-                Operand::Number(_) => {}
+        let common = common_dtype(operation, operands)?;
+        let dtypes: SmallVec<[DType; 3]> = operands.iter().map(Operand::default_dtype).collect();
+        let participating = Participating { common, dtypes: &dtypes, numbers, on_host: is_host(device) };
+        refuse((operation.check)(&participating))?;
+        let mut prepared = Self { operation, given, numbers, common, sizes: Dims::new(), device };
+        if let Some((out, _)) = output {
+            if operation.name == "signbit" && out.dtype() != DType::Bool {
+                return Err(invalid("signbit does not support non-boolean outputs."));
+            }
+            check_overlap(out, &prepared.tensors())?;
+        }
+        for tensor in prepared.tensors() {
+            if prepared.sizes.as_slice() != tensor.sizes() {
+                prepared.sizes = shape::broadcast(&prepared.sizes, tensor.sizes())?;
             }
         }
-        let common = participants.result()?;
-        check(operation, common, operands, numbers)?;
+        if let Some((out, kind)) = output {
+            prepared.check_sizes(out, kind)?;
+            prepared.check_place(out)?;
+        }
+        refuse((operation.late_check)(&participating))?;
+        if !operation.accepts(common) {
+            return Err(TensorError::NotImplemented { kernel: operation.kernel.to_owned(), dtype: common }.into());
+        }
         limit::check(operation, common, operands, numbers, is_host(device))?;
-        Ok(Self { operation, given, numbers, common, sizes, device })
+        Ok(prepared)
     }
 
     fn tensors(&self) -> SmallVec<[&'a Tensor; 3]> {
@@ -240,14 +250,14 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Checks that the result can go into a tensor.
-    pub(super) fn check_output(&self, out: &Tensor) -> Result<()> {
-        self.check_place(out)?;
-        if out.sizes() != self.sizes.as_slice() {
+    /// Checks the sizes of an output, which stay if it is one of the operands.
+    fn check_sizes(&self, out: &Tensor, kind: Output) -> Result<()> {
+        let stays = kind == Output::InPlace || self.tensors().iter().any(|operand| std::ptr::eq(*operand, out));
+        if stays && out.sizes() != self.sizes.as_slice() {
             let (output, result) = (out.sizes().to_vec(), self.sizes.to_vec());
             return Err(TensorError::OutputShape { output, result }.into());
         }
-        check_overlap(out, &self.tensors())
+        Ok(())
     }
 
     /// Checks that the result can be cast to the dtype of a tensor, and is on its device.
@@ -363,16 +373,21 @@ fn program(
     graph.finish()
 }
 
-/// Whether the operation is there for what it is given.
-fn check(operation: &'static Operation, common: DType, operands: &[Operand<'_>], numbers: &[Scalar]) -> Result<()> {
-    let dtypes: SmallVec<[DType; 3]> = operands.iter().map(Operand::default_dtype).collect();
-    if let Some(text) = (operation.check)(&Participating { common, dtypes: &dtypes, numbers }) {
-        return Err(invalid(text));
+/// Returns the dtype that the operands have in common.
+fn common_dtype(operation: &'static Operation, operands: &[Operand<'_>]) -> Result<DType> {
+    let mut participants = Participants::default();
+    for operand in operands.iter().skip(usize::from(operation.takes_condition)) {
+        match operand {
+            Operand::Tensor(tensor) => participants.tensor(tensor.dtype(), tensor.dim())?,
+            Operand::Number(number) => participants.number(*number),
+        }
     }
-    if !operation.accepts(common) {
-        return Err(TensorError::NotImplemented { kernel: operation.kernel.to_owned(), dtype: common }.into());
-    }
-    Ok(())
+    participants.result()
+}
+
+/// Refuses a call with a text, if there is one.
+fn refuse(text: Option<String>) -> Result<()> {
+    text.map_or(Ok(()), |text| Err(invalid(text)))
 }
 
 /// Refuses an output of another dtype than the result's, where torch's operation converts no result.
@@ -384,7 +399,6 @@ fn check_output_dtype(name: &str, common: DType, result: DType, out: DType) -> R
     match name {
         // The magnitude of a complex number may go into a wider or a complex output.
         "abs" if common.is_complex() => Ok(()),
-        "signbit" => Err(invalid("signbit does not support non-boolean outputs.")),
         "nan_to_num" => Err(invalid(format!("nan_to_num: dtype of out: {found} should be same as input: {expected}"))),
         "abs" | "neg" | "sign" | "round" | "round_decimals" | "floor" | "ceil" | "trunc" | "frac" | "bitwise_not"
         | "conj_physical" | "gelu" | "gelu_tanh" | "silu" | "mish" | "softplus" | "hardtanh" | "leaky_relu"

@@ -10,6 +10,7 @@ use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::broadcast;
+use crate::ops::reduce::cpp_name;
 use crate::tensor::{Operand, Tensor, is_host};
 
 operations! {
@@ -79,6 +80,7 @@ impl Tensor {
     /// The mask has no booleans, the value has dimensions or does not fit the dtype, the sizes do not broadcast, the tensors
     /// are on several devices, there is not enough memory, or the device failed.
     pub fn masked_fill<'a>(&'a self, mask: &'a Self, value: impl Into<Operand<'a>>) -> Result<Self> {
+        broadcast(mask.sizes(), self.sizes())?;
         match Filling::of(self, mask, value.into())? {
             Filling::Number(value) => Call::new(&rows::fill, [mask.into(), self.into()], [value]).made(),
             Filling::Element(value) => {
@@ -103,7 +105,11 @@ impl Tensor {
     /// # Errors
     /// As for the operation, or the result does not fit `out`.
     pub fn masked_fill_out<'a>(&'a self, mask: &'a Self, value: impl Into<Operand<'a>>, out: &Self) -> Result<()> {
-        match Filling::of(self, mask, value.into())? {
+        let filling = Filling::of(self, mask, value.into())?;
+        if mask.dtype() == DType::Bool {
+            broadcast(self.sizes(), mask.sizes())?;
+        }
+        match filling {
             Filling::Number(value) => Call::new(&rows::fill, [mask.into(), self.into()], [value]).written(out),
             Filling::Element(value) => {
                 Call::new(&rows::select, [mask.into(), (&value).into(), self.into()], []).written(out)
@@ -118,7 +124,9 @@ impl Tensor {
     /// memory, or the device failed.
     #[doc(alias = "where")]
     pub fn where_cond<'a>(&'a self, yes: impl Into<Operand<'a>>, no: impl Into<Operand<'a>>) -> Result<Self> {
-        Call::new(&rows::select, [self.into(), yes.into(), no.into()], []).made()
+        let bytes = condition_of_bytes(self)?;
+        let condition = bytes.as_ref().unwrap_or(self);
+        Call::new(&rows::select, [condition.into(), yes.into(), no.into()], []).made()
     }
 
     /// [`Self::where_cond`] into `out`.
@@ -131,8 +139,22 @@ impl Tensor {
         no: impl Into<Operand<'a>>,
         out: &Self,
     ) -> Result<()> {
-        Call::new(&rows::select, [self.into(), yes.into(), no.into()], []).written_out(out)
+        let bytes = condition_of_bytes(self)?;
+        let condition = bytes.as_ref().unwrap_or(self);
+        Call::new(&rows::select, [condition.into(), yes.into(), no.into()], []).written_out(out)
     }
+}
+
+/// Returns a condition of bytes as booleans, with torch's warning; `None` for any other.
+fn condition_of_bytes(condition: &Tensor) -> Result<Option<Tensor>> {
+    if condition.dtype() != DType::U8 {
+        return Ok(None);
+    }
+    c10_core::warn(
+        "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version of \
+         PyTorch. Use a boolean condition instead.",
+    );
+    condition.to_dtype(DType::Bool).map(Some)
 }
 
 /// The value of `masked_fill`.
@@ -159,7 +181,7 @@ impl Filling {
             return Ok(Self::Number(value.item()?));
         }
         let given = [mask.dtype()];
-        if let Some(text) = no_mask(&Participating { common: dtype, dtypes: &given, numbers: &[] }) {
+        if let Some(text) = no_mask(&Participating { common: dtype, dtypes: &given, numbers: &[], on_host: false }) {
             return Err(invalid(text));
         }
         if value.dtype().is_complex() && !dtype.is_complex() {
@@ -175,6 +197,7 @@ fn clamp_call<'a>(
     min: Option<Operand<'a>>,
     max: Option<Operand<'a>>,
 ) -> Result<Call<Several<Operand<'a>>, Several<Scalar>>> {
+    let (min, max) = (real_bound(elements, min)?, real_bound(elements, max)?);
     Ok(match (min, max) {
         (Some(min), Some(max)) => Call::of_several(&rows::clamp, [elements.into(), min, max], []),
         (Some(min), None) => {
@@ -185,6 +208,17 @@ fn clamp_call<'a>(
         }
         (None, None) => return Err(invalid("torch.clamp: At least one of 'min' or 'max' must not be None")),
     })
+}
+
+/// A bound without its imaginary part, which has to be zero. Only complex bounds of integers promote, and are refused so.
+fn real_bound<'a>(elements: &Tensor, bound: Option<Operand<'a>>) -> Result<Option<Operand<'a>>> {
+    match bound {
+        Some(Operand::Number(Scalar::Complex(value))) if elements.dtype().is_floating_point() => {
+            Scalar::Complex(value).check_fits(DType::F64)?;
+            Ok(Some(Operand::Number(Scalar::Float(value.re))))
+        }
+        other => Ok(other),
+    }
 }
 
 /// The only bound of a call. A number that is a NaN bounds nothing, though beside another bound it makes all elements a
@@ -206,7 +240,9 @@ fn no_condition(p: &Participating<'_>) -> Option<String> {
 fn no_mask(p: &Participating<'_>) -> Option<String> {
     let given = *p.dtypes.first()?;
     let name = given.scalar_type_name();
-    (given != DType::Bool).then(|| format!("masked_fill only supports boolean masks, but got mask with dtype {name}"))
+    let text = |kernel: &str, name: &str| format!("{kernel} only supports boolean masks, but got mask with dtype {name}");
+    (given != DType::Bool)
+        .then(|| if p.on_host { text("masked_fill_", cpp_name(given)) } else { text("masked_fill", name) })
 }
 
 fn no_order(p: &Participating<'_>, name: &str) -> Option<String> {
@@ -225,9 +261,9 @@ fn no_integer_division(p: &Participating<'_>) -> Option<String> {
 
 fn one_dtype(p: &Participating<'_>) -> Option<String> {
     let &[first, ref others @ ..] = p.dtypes else { return None };
-    let name = |dtype: DType| dtype.torch_name().trim_start_matches("torch.").to_owned();
-    let found = *others.iter().find(|&&dtype| dtype != first)?;
-    Some(format!("expected dtype {} for `end` but got dtype {}", name(first), name(found)))
+    let (at, found) = others.iter().enumerate().find(|&(_, &dtype)| dtype != first)?;
+    let (name, first, found) = (if at == 0 { "end" } else { "weight" }, cpp_name(first), cpp_name(*found));
+    Some(format!("expected dtype {first} for `{name}` but got dtype {found}"))
 }
 
 fn addcmul_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {

@@ -30,7 +30,12 @@ pub(crate) static SUM: Operation = Operation {
 
 static NANSUM: Operation = Operation {
     name: "nansum",
-    computed: |dtype, asked| widened("nansum_cuda", dtype, asked),
+    computed: |dtype, asked| match widened("nansum_cuda", dtype, asked)? {
+        whole if whole.category() < Category::Floating && dtype.category() >= Category::Floating => {
+            Err(TensorError::NotImplemented { kernel: "nansum_cuda".to_owned(), dtype: whole }.into())
+        }
+        computed => Ok(computed),
+    },
     results: as_computed,
     of_nothing: true,
     complex: None,
@@ -224,6 +229,7 @@ macro_rules! sums {
                         return input.$name(dim, keepdim, dtype);
                     }
                     let call = Call::new(&$row, self, dim, keepdim).in_dtype(dtype);
+                    call.computed()?;
                     let numbers: Vec<Scalar> = $numbers(call.extent()?);
                     one(&call.with(&numbers))
                 }
@@ -233,13 +239,27 @@ macro_rules! sums {
                 /// # Errors
                 /// As for the operation, or `out` is on another device.
                 pub fn $out(&self, dim: impl Into<Dim>, keepdim: bool, out: &Self) -> Result<()> {
-                    let call = Call::new(&$row, self, dim, keepdim).in_dtype(Some(out.dtype()));
+                    let call = Call::new(&$row, self, dim, keepdim);
+                    if $row.name == "mean" {
+                        check_mean(&call, out)?;
+                    }
+                    let call = call.in_dtype(Some(out.dtype()));
                     let numbers: Vec<Scalar> = $numbers(call.extent()?);
                     reduce_into(&call.with(&numbers), &[out])
                 }
             )*
         }
     };
+}
+
+/// Refuses a mean that goes into an output without fractions, or that has no dtype by its input.
+fn check_mean(call: &Call<'_>, out: &Tensor) -> Result<()> {
+    call.computed()?;
+    call.extent()?;
+    if out.dtype().category() < Category::Floating {
+        return Err(TensorError::CannotCast { from: DType::F32, to: out.dtype() }.into());
+    }
+    Ok(())
 }
 
 fn no_numbers(_: i64) -> Vec<Scalar> {
