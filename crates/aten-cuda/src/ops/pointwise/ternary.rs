@@ -240,7 +240,8 @@ fn no_condition(p: &Participating<'_>) -> Option<String> {
 fn no_mask(p: &Participating<'_>) -> Option<String> {
     let given = *p.dtypes.first()?;
     let name = given.scalar_type_name();
-    let text = |kernel: &str, name: &str| format!("{kernel} only supports boolean masks, but got mask with dtype {name}");
+    let text =
+        |kernel: &str, name: &str| format!("{kernel} only supports boolean masks, but got mask with dtype {name}");
     (given != DType::Bool)
         .then(|| if p.on_host { text("masked_fill_", cpp_name(given)) } else { text("masked_fill", name) })
 }

@@ -195,7 +195,9 @@ fn check_dtype(given: DType, asked: DType) -> Result<()> {
     } else if asked.is_complex() != given.is_complex() {
         format!("dtype should be {kind} for {kind} inputs, but got {name}")
     } else if promote_types(given, asked)? != asked {
-        format!("the dtype of the input ({own}) should be convertible without narrowing to the specified dtype ({name})")
+        format!(
+            "the dtype of the input ({own}) should be convertible without narrowing to the specified dtype ({name})"
+        )
     } else {
         return Ok(());
     };

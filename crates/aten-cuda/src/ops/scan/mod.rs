@@ -163,7 +163,8 @@ fn scan(
 /// Returns the dtype that is computed in. Sums and products up to each element have no booleans.
 fn checked(operation: &'static Operation, input: &Tensor, dtype: Option<DType>) -> Result<DType> {
     let computed = (operation.computed)(input.dtype(), dtype)?;
-    if computed == DType::Bool && matches!(operation.name, "cumsum" | "cumprod") && input.dim() > 0 && input.numel() > 0 {
+    if computed == DType::Bool && matches!(operation.name, "cumsum" | "cumprod") && input.dim() > 0 && input.numel() > 0
+    {
         let kernel = format!("{}_cuda", operation.name);
         return Err(TensorError::NotImplemented { kernel, dtype: computed }.into());
     }
