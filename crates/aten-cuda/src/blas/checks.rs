@@ -18,7 +18,7 @@ pub(super) fn matrices(name: &str, a: &Tensor, b: &Tensor) -> Result<()> {
     if a.dtype() == b.dtype() {
         return Ok(());
     }
-    let (first, second) = (a.dtype().cpp_name(), b.dtype().cpp_name());
+    let (first, second) = (a.dtype().meta_name(), b.dtype().meta_name());
     let names = if is_host(a.device()) { "m1 and m2" } else { "mat1 and mat2" };
     Err(invalid(format!("expected {names} to have the same dtype, but got: {first} != {second}")))
 }
@@ -105,6 +105,9 @@ pub(super) fn addbmm(added: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
 
 /// Refuses operands of `mv`; what is added has this many elements.
 pub(super) fn mv(matrix: &Tensor, vector: &Tensor, added: Option<&Tensor>) -> Result<()> {
+    if added.is_none() && matrix.dim() == 0 {
+        return Err(invalid("Dimension specified as 0 but tensor has no dimensions"));
+    }
     let added_dim = added.map_or(1, Tensor::dim);
     if matrix.dim() != 2 || vector.dim() != 1 || added_dim > 1 {
         let (first, second) = (matrix.dim(), vector.dim());
@@ -140,8 +143,12 @@ pub(super) fn dot(a: &Tensor, b: &Tensor) -> Result<()> {
              but got {first} and {second} elements respectively"
         )));
     }
-    let is_other = !a.dtype().is_floating_point() && !a.dtype().is_complex() || a.dtype().is_float8();
-    if is_other && !is_host(a.device()) {
+    let is_other = match a.dtype() {
+        DType::Bool => true,
+        whole if whole.is_integral() => !is_host(a.device()),
+        other => other.is_float8() && !is_host(a.device()),
+    };
+    if is_other {
         return Err(TensorError::NotImplemented { kernel: "dot".to_owned(), dtype: a.dtype() }.into());
     }
     Ok(())

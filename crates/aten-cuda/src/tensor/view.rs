@@ -191,6 +191,10 @@ impl Tensor {
                 (Some((size, stride)), wanted) if size == wanted => (size, stride),
                 // Other negative sizes are found when the elements are counted.
                 (Some((1, _)), wanted) => (wanted, 0),
+                (None, 1) => {
+                    let next = sizes.get(dim + 1).zip(strides.get(dim + 1));
+                    (1, next.map_or(1, |(size, stride)| size.saturating_mul(*stride)))
+                }
                 (None, wanted) if wanted >= 0 => (wanted, 0),
                 (None, _) if self.dim() == 0 => (wanted, 0),
                 (Some((existing, _)), expanded) => {

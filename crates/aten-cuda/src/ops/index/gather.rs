@@ -28,7 +28,9 @@ impl Tensor {
                 check_inside(&source, &indices, at)?;
             }
             let out = Self::uninitialized(indices.sizes(), self.dtype(), self)?;
-            along_dim(&source, at, &indices, &out, Action::Gather, operation)?;
+            if indices.numel() > 0 {
+                along_dim(&source, at, &indices, &out, Action::Gather, operation)?;
+            }
             out.view(index.sizes())
         };
         run().of(operation.name(), &[self, index])

@@ -19,7 +19,7 @@ use c10_core::host_memory;
 use std::ops::Range;
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Error, Result, TensorError, invalid};
 use crate::base::shape::Dims;
 use crate::launch;
 use crate::launch::library::index::{self, Action, Along, Indexed};
@@ -54,7 +54,21 @@ fn along_dim(
     let along = Along { size, stride, wraps: false, operation };
     let applied = apply(&Indexed { pointed: &view, along, index, other }, dim..dim + 1, action);
     // A report of the device is about earlier work, whose dimension is not known.
-    if is_host(pointed.device()) { applied.map_err(|error| error.in_dimension(dim)) } else { applied }
+    if is_host(pointed.device()) { applied.map_err(|error| on_host(error, pointed, dim)) } else { applied }
+}
+
+/// The error of an index on the host. torch's kernels for several dimensions have other texts than those for one.
+fn on_host(error: Error, pointed: &Tensor, dim: usize) -> Error {
+    let Error::Tensor(TensorError::IndexOutOfRange { operation, index, size, .. }) = &error else { return error };
+    match *operation {
+        "index_add" if pointed.dim() > 1 => {
+            invalid(format!("index {index} is out of bounds for dimension {dim} with size {size}"))
+        }
+        "index_select" if pointed.dim() > 1 && dim == 1 => {
+            invalid(format!("INDICES element is out of DATA bounds, id={index} axis_dim={size}"))
+        }
+        _ => error.in_dimension(dim),
+    }
 }
 
 /// Applies indices on the device of the tensors. `lists` are the dimensions along which indices may name a place twice.

@@ -98,7 +98,7 @@ impl Tensor {
                 return Ok(self);
             }
             let (target, indices, given) = (with_dimension(self)?, with_dimension(index)?, with_dimension(source)?);
-            check_scattered(&target, &indices, (!is_number).then_some(&given), at)?;
+            check_scattered(&target, &indices, (!is_number).then_some((&given, source.sizes())), at)?;
             check_overlap(&target, &[])?;
             check_apart(self, source)?;
             let given = given.as_strided(indices.sizes(), given.strides(), None)?;
@@ -167,6 +167,9 @@ impl Tensor {
     fn slices_for(&self, dim: i64, index: &Self, source: &Self, action: Action, operation: Reporter) -> Result<&Self> {
         let run = || {
             let at = wrap_dim(dim, self.dim())?;
+            if action != Action::Add {
+                check_overlap(self, &[])?;
+            }
             match action {
                 Action::Add => check_added(self, index, source, at)?,
                 Action::Gather | Action::Scatter => check_copied(self, index, source, at)?,
@@ -218,10 +221,11 @@ fn summed_wide<'a>(tensor: &'a Tensor, target: &Tensor, add: impl FnOnce(&Tensor
     Ok(tensor)
 }
 
-/// Checks the sizes of the arguments of `scatter_` in torch's order; a number has no source.
-fn check_scattered(own: &Tensor, index: &Tensor, source: Option<&Tensor>, at: usize) -> Result<()> {
+/// Checks the sizes of the arguments of `scatter_` in torch's order; a number has no source. A source is a tensor with
+/// dimensions, and the sizes that the caller gave it.
+fn check_scattered(own: &Tensor, index: &Tensor, source: Option<(&Tensor, &[i64])>, at: usize) -> Result<()> {
     let other = if index.dim() == own.dim() {
-        source.filter(|source| source.dim() != index.dim()).map(|_| "src")
+        source.filter(|(source, _)| source.dim() != index.dim()).map(|_| "src")
     } else {
         Some("self")
     };
@@ -231,9 +235,9 @@ fn check_scattered(own: &Tensor, index: &Tensor, source: Option<&Tensor>, at: us
     let exceeds = |tensor: &Tensor, but: Option<usize>| {
         (0..index.dim()).any(|dim| Some(dim) != but && index.sizes()[dim] > tensor.sizes()[dim])
     };
-    if exceeds(own, Some(at)) || source.is_some_and(|source| exceeds(source, None)) {
-        let rest = source
-            .map_or_else(String::new, |source| format!(" and to be no larger size than src {:?}", source.sizes()));
+    if exceeds(own, Some(at)) || source.is_some_and(|(source, _)| exceeds(source, None)) {
+        let rest =
+            source.map_or_else(String::new, |(_, sizes)| format!(" and to be no larger size than src {sizes:?}"));
         let (index, own) = (index.sizes(), own.sizes());
         return Err(invalid(format!(
             "Expected index {index:?} to be no larger than self {own:?} apart from dimension {at}{rest}"
@@ -321,7 +325,9 @@ fn check_copied(own: &Tensor, index: &Tensor, source: &Tensor, at: usize) -> Res
         )));
     }
     let found = index.dtype().scalar_type_name();
-    check_integers(index, &format!("index_copy_(): Expected a long tensor for index, but got {found}"))?;
+    if index.dtype() != DType::I64 {
+        return Err(invalid(format!("index_copy_(): Expected a long tensor for index, but got {found}")));
+    }
     if own.dtype() != source.dtype() {
         let (own, given) = (own.dtype().scalar_type_name(), source.dtype().scalar_type_name());
         return Err(invalid(format!(

@@ -19,7 +19,7 @@ operations! {
         accept::real, add_scaled).complex(|g, _, v| {
         let scaled = complex::mul(g, v[2], v[1]);
         complex::add(g, v[0], scaled)
-    }).late_check(wrong_alpha).limit(Limit::Device);
+    }).late_check(wrong_alpha).limit(Limit::Factor);
     /// The difference of the elements (`torch.sub`).
     sub, sub_, sub_out(other): Operation::new("sub", "ufunc_add_CUDA", Rule::Common, accept::real_but_bool,
         |g, _, v| formula::sub(g, v[0], v[1])).complex(|g, _, v| complex::sub(g, v[0], v[1])).check(no_bools);

@@ -421,6 +421,9 @@ pub(super) fn pow(graph: &mut Graph, _: DType, values: &[Pair]) -> Pair {
         graph.binary(Binary::And, real, imaginary)
     };
     let (no_base, no_exponent) = (is_zero(graph, base), is_zero(graph, exponent));
+    // To other powers, zero gives infinities and NaNs by the formula.
+    let is_positive = compare_with(graph, Compare::Gt, exponent.0, 0.0);
+    let no_base = graph.binary(Binary::And, no_base, is_positive);
     let of_zero = |graph: &mut Graph, part| graph.select(no_base, zero, part);
     let (real, imaginary) = (of_zero(graph, power.0), of_zero(graph, power.1));
     (graph.select(no_exponent, one, real), graph.select(no_exponent, zero, imaginary))

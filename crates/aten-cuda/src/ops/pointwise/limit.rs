@@ -18,7 +18,9 @@ pub(crate) enum Limit {
     Common,
     /// The common dtype has to hold them on the host; on a device the dtype that is computed in.
     Device,
-    /// As [`Limit::Device`], for the negatives of the numbers.
+    /// As [`Limit::Device`], for the operation's own numbers alone.
+    Factor,
+    /// As [`Limit::Factor`], for the negatives of the numbers.
     Negated,
     /// The dtype that is computed in has to hold them: `f32` for floats of 16 bits, and on a device `i64` for integers.
     Computed,
@@ -36,7 +38,9 @@ impl Limit {
         match self {
             Self::Cut => None,
             Self::Common => Some(common),
-            Self::Device | Self::Negated | Self::Bound => Some(if on_host { common } else { common.computed() }),
+            Self::Device | Self::Factor | Self::Negated | Self::Bound => {
+                Some(if on_host { common } else { common.computed() })
+            }
             Self::Computed => Some(match common {
                 DType::C32 => DType::C32,
                 whole if whole.is_integral() && !on_host => DType::I64,
@@ -71,8 +75,13 @@ pub(super) fn check(
 ) -> Result<()> {
     let limit = operation.limit;
     let Some(dtype) = limit.dtype(common, on_host) else { return Ok(()) };
-    let bases = usize::from(limit == Limit::Exponent);
-    let among = operands.iter().skip(bases).filter_map(|operand| match operand {
+    let skipped = match limit {
+        Limit::Exponent => 1,
+        // Numbers among the operands are cut.
+        Limit::Negated | Limit::Factor => operands.len(),
+        _ => 0,
+    };
+    let among = operands.iter().skip(skipped).filter_map(|operand| match operand {
         Operand::Number(number) => Some(*number),
         Operand::Tensor(_) => None,
     });

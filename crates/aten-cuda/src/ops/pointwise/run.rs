@@ -17,7 +17,9 @@ use crate::base::shape::{self, Dims};
 use crate::iterate::{self, OperandLayout};
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::copy::preserved_strides;
-use crate::tensor::{Context, Operand, Tensor, check_overlap, empty_strided, is_host, repeats, resize_output};
+use crate::tensor::{
+    Context, Operand, Tensor, check_overlap, empty_strided, is_host, repeats, resize_output, scalar_bytes, scalar_of,
+};
 
 /// What an operand is once the device is known: a tensor there, or a number.
 #[derive(Clone, Copy)]
@@ -169,9 +171,9 @@ fn fill_repeated(prepared: &Prepared<'_>, out: &Tensor, numbers: &[Scalar]) -> R
 }
 
 /// Returns the layout of an operand after a conversion to the common dtype. Conditions are not converted.
-fn converted_layout(tensor: &Tensor, common: DType) -> OperandLayout {
+fn converted_layout(tensor: &Tensor, common: DType, keeps_bools: bool) -> OperandLayout {
     let strides = match tensor.dtype() {
-        kept if kept == common || kept == DType::Bool => Dims::from_slice(tensor.strides()),
+        kept if kept == common || keeps_bools && kept == DType::Bool => Dims::from_slice(tensor.strides()),
         _ => preserved_strides(tensor),
     };
     OperandLayout::of(tensor, Dims::from_slice(tensor.sizes()), strides)
@@ -201,9 +203,7 @@ impl<'a> Prepared<'a> {
         refuse((operation.check)(&participating))?;
         let mut prepared = Self { operation, given, numbers, common, sizes: Dims::new(), device };
         if let Some((out, _)) = output {
-            if operation.name == "signbit" && out.dtype() != DType::Bool {
-                return Err(invalid("signbit does not support non-boolean outputs."));
-            }
+            prepared.check_early(out)?;
             check_overlap(out, &prepared.tensors())?;
         }
         for tensor in prepared.tensors() {
@@ -233,20 +233,54 @@ impl<'a> Prepared<'a> {
     /// Returns the strides of a new result.
     fn strides(&self, operands: &[Operand<'_>]) -> Dims {
         let (operation, tensors) = (self.operation, self.tensors());
-        let has_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
-        let beside_number = operation.wraps_numbers && has_number;
+        let is_number = |operand: &Operand<'_>| matches!(operand, Operand::Number(_));
+        let beside_number = match operation.name {
+            // A number as exponent is no operand in torch.
+            "pow" | "pow_two" | "pow_half" => operands.first().is_some_and(is_number),
+            _ => operation.wraps_numbers && operands.iter().any(is_number),
+        };
+        let computed = operation.rule.computed(self.common);
+        let on_host = is_host(self.device);
         let is_integral = self.common.category() <= Category::Integral;
         match (operation.layout, tensors.first()) {
             (Layout::Rows, _) => shape::contiguous_strides(&self.sizes),
+            (Layout::Copied, _) if on_host && operation.name == "logsigmoid" => shape::contiguous_strides(&self.sizes),
             (Layout::Converted, _) => {
                 let converted: SmallVec<[OperandLayout; 3]> =
-                    tensors.iter().map(|tensor| converted_layout(tensor, self.common)).collect();
+                    tensors.iter().map(|tensor| converted_layout(tensor, self.common, true)).collect();
                 let converted: SmallVec<[&OperandLayout; 3]> = converted.iter().collect();
                 iterate::result_strides(&self.sizes, &converted, beside_number)
             }
             (Layout::Copied, Some(first)) => preserved_strides(first),
             (Layout::CopiedIntegers, Some(first)) if is_integral => preserved_strides(first),
+            // torch's host converts operands before it looks at their layout, its device on the way.
+            (Layout::Visited, Some(_)) if on_host && !operation.takes_condition => {
+                let converted: SmallVec<[OperandLayout; 3]> =
+                    tensors.iter().map(|tensor| converted_layout(tensor, computed, false)).collect();
+                let converted: SmallVec<[&OperandLayout; 3]> = converted.iter().collect();
+                iterate::result_strides(&self.sizes, &converted, beside_number)
+            }
             _ => iterate::result_strides(&self.sizes, &tensors, beside_number),
+        }
+    }
+
+    /// Checks the dtype of an output where torch does so before all else.
+    fn check_early(&self, out: &Tensor) -> Result<()> {
+        let (found, expected) = (out.dtype().scalar_type_name(), self.common.scalar_type_name());
+        match self.operation.name {
+            "signbit" if out.dtype() != DType::Bool => Err(invalid("signbit does not support non-boolean outputs.")),
+            "nan_to_num" if out.dtype() != self.common => {
+                Err(invalid(format!("nan_to_num: dtype of out: {found} should be same as input: {expected}")))
+            }
+            // torch's host has the kernel's own text.
+            "logsigmoid" if is_host(self.device) && !self.operation.accepts(self.common) => {
+                let kernel = "log_sigmoid_cpu".to_owned();
+                Err(TensorError::NotImplemented { kernel, dtype: self.common }.into())
+            }
+            "logsigmoid" if is_host(self.device) && out.dtype() != self.common => {
+                Err(invalid(format!("expected scalar type {expected} but found {found}")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -285,7 +319,7 @@ impl<'a> Prepared<'a> {
         let computed = self.operation.rule.computed(self.common);
         let (key, program) = self.program(out.dtype())?;
         let own = self.given.iter().enumerate().filter_map(|(at, given)| match given {
-            Given::Number(number) => Some((self.operation.read_as(at, computed), *number)),
+            Given::Number(number) => Some((self.operation.read_as(at, computed), self.rounded(*number))),
             Given::Tensor(_) => None,
         });
         let all = own.chain(self.numbers.iter().map(|&number| (computed, number)));
@@ -294,6 +328,18 @@ impl<'a> Prepared<'a> {
         let inputs = self.tensors();
         let work = Work { key, program, outputs: &[out], inputs: &inputs, scalars: &scalars };
         launch::run(&work, &self.sizes)
+    }
+
+    /// A number as the operation takes it. torch's host rounds those of sums of short floats to the dtype, its device
+    /// does not.
+    fn rounded(&self, number: Scalar) -> Scalar {
+        let is_sum = matches!(self.operation.name, "add" | "sub" | "add_alpha" | "sub_alpha");
+        match self.common {
+            DType::F16 | DType::BF16 if is_sum && is_host(self.device) => {
+                scalar_of(&scalar_bytes(number, self.common), self.common)
+            }
+            _ => number,
+        }
     }
 
     /// The dtype of each operand that is a tensor.
@@ -399,7 +445,6 @@ fn check_output_dtype(name: &str, common: DType, result: DType, out: DType) -> R
     match name {
         // The magnitude of a complex number may go into a wider or a complex output.
         "abs" if common.is_complex() => Ok(()),
-        "nan_to_num" => Err(invalid(format!("nan_to_num: dtype of out: {found} should be same as input: {expected}"))),
         "abs" | "neg" | "sign" | "round" | "round_decimals" | "floor" | "ceil" | "trunc" | "frac" | "bitwise_not"
         | "conj_physical" | "gelu" | "gelu_tanh" | "silu" | "mish" | "softplus" | "hardtanh" | "leaky_relu"
         | "logsigmoid" => Err(invalid(format!("Found dtype {found} but expected {expected}"))),

@@ -10,7 +10,6 @@ use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::broadcast;
-use crate::ops::reduce::cpp_name;
 use crate::tensor::{Operand, Tensor, is_host};
 
 operations! {
@@ -243,7 +242,7 @@ fn no_mask(p: &Participating<'_>) -> Option<String> {
     let text =
         |kernel: &str, name: &str| format!("{kernel} only supports boolean masks, but got mask with dtype {name}");
     (given != DType::Bool)
-        .then(|| if p.on_host { text("masked_fill_", cpp_name(given)) } else { text("masked_fill", name) })
+        .then(|| if p.on_host { text("masked_fill_", given.meta_name()) } else { text("masked_fill", name) })
 }
 
 fn no_order(p: &Participating<'_>, name: &str) -> Option<String> {
@@ -263,7 +262,7 @@ fn no_integer_division(p: &Participating<'_>) -> Option<String> {
 fn one_dtype(p: &Participating<'_>) -> Option<String> {
     let &[first, ref others @ ..] = p.dtypes else { return None };
     let (at, found) = others.iter().enumerate().find(|&(_, &dtype)| dtype != first)?;
-    let (name, first, found) = (if at == 0 { "end" } else { "weight" }, cpp_name(first), cpp_name(*found));
+    let (name, first, found) = (if at == 0 { "end" } else { "weight" }, first.meta_name(), found.meta_name());
     Some(format!("expected dtype {first} for `{name}` but got dtype {found}"))
 }
 

@@ -48,7 +48,7 @@ operations! {
         |g, _, v| whole(g, Unary::Ceil, v[0])).check(|p| no_complex(p, "ceil"));
     /// The nearest whole number, halves to the even one (`torch.round`).
     round, round_, round_out(): Operation::new("round", "round_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| whole(g, Unary::Round, v[0])).check(|p| no_complex(p, "round"));
+        |g, _, v| whole(g, Unary::Round, v[0]));
     /// The next whole number towards zero (`torch.trunc`, `torch.fix`).
     trunc, trunc_, trunc_out(): Operation::new("trunc", "trunc_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| whole(g, Unary::Trunc, v[0])).check(|p| no_complex(p, "trunc"));
@@ -128,7 +128,7 @@ impl Tensor {
     /// # Errors
     /// The result does not fit `out`, or the device failed.
     pub fn conj_physical_out(&self, out: &Self) -> Result<()> {
-        Call::new(&rows::conj_physical, [self.into()], []).written(out)
+        Call::new(&rows::conj_physical, [self.into()], []).written_out(out)
     }
 
     /// The tensor itself (`torch.positive`).

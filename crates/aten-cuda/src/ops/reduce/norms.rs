@@ -167,11 +167,10 @@ impl Tensor {
         if let Some((_inside, input, dtype)) = autocast::with_dtype(const { Policies::of("norm") }, self, dtype)? {
             return input.norm(p, dim, keepdim, dtype);
         }
-        let call = norm_call(self, p, dim, keepdim)?;
         if let Some(dtype) = dtype {
             check_dtype(self.dtype(), dtype)?;
         }
-        one(&call.in_dtype(dtype))
+        one(&norm_call(self, p, dim, keepdim)?.in_dtype(dtype))
     }
 
     /// [`Self::norm`] into `out`.

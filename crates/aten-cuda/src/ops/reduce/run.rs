@@ -221,6 +221,11 @@ pub(crate) fn reduce_into(call: &Call<'_>, outputs: &[&Tensor]) -> Result<()> {
     }
     let (_, sizes) = call.sizes(&dims);
     let is_truth = matches!(call.operation.name, "any" | "all");
+    if is_truth && outputs[0].dtype() == DType::U8 && computed != DType::U8 && is_host(call.input.device()) {
+        // torch's host converts the elements to the dtype of the output first, so that fractions are lost.
+        let input = &call.input.to_dtype(DType::U8)?;
+        return reduce_into(&Call { input, ..call.clone() }, outputs);
+    }
     for (&output, dtype) in outputs.iter().zip((call.operation.results)(call.input.dtype(), computed)) {
         check_target(output, if is_truth { output.dtype() } else { dtype }, &sizes, call.input)?;
     }
@@ -261,26 +266,7 @@ fn check_target(output: &Tensor, dtype: DType, sizes: &[i64], input: &Tensor) ->
 
 /// The output has another dtype than the result.
 pub(crate) fn dtype_error(wanted: DType, found: DType) -> crate::base::error::Error {
-    invalid(format!("Expected out tensor to have dtype {}, but got {} instead", cpp_name(wanted), cpp_name(found)))
-}
-
-/// What C++ calls the type of elements, as messages write it that print a `TypeMeta`.
-pub(crate) fn cpp_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::U8 => "unsigned char",
-        DType::I8 => "signed char",
-        DType::I16 => "short int",
-        DType::I32 => "int",
-        DType::I64 => "long int",
-        DType::F16 => "c10::Half",
-        DType::BF16 => "c10::BFloat16",
-        DType::F32 => "float",
-        DType::F64 => "double",
-        DType::C32 => "c10::complex<c10::Half>",
-        DType::C64 => "c10::complex<float>",
-        DType::C128 => "c10::complex<double>",
-        DType::Bool | DType::F8E4M3FN | DType::F8E5M2 => dtype.cpp_name(),
-    }
+    invalid(format!("Expected out tensor to have dtype {}, but got {} instead", wanted.meta_name(), found.meta_name()))
 }
 
 fn run(call: &Call<'_>, dims: &[usize], computed: DType, outputs: &[&Tensor]) -> Result<()> {

@@ -107,7 +107,8 @@ fn is_short_in_torch(tensor: &Tensor, dim: usize) -> bool {
 fn sorted(tensor: &Tensor, dim: usize, order: Order, keep: Option<i64>) -> Result<(Tensor, Tensor)> {
     let run = || {
         if tensor.dim() == 0 {
-            let count = keep.unwrap_or(1);
+            // The only element, also where none is asked for.
+            let count = keep.unwrap_or(1).max(1);
             let values = tensor.reshape(&[1])?.copy()?.narrow(0, 0, count)?;
             let places = Tensor::zeros(&[count], DType::I64, tensor)?;
             return if count == 1 { Ok((values.view(&[])?, places.view(&[])?)) } else { Ok((values, places)) };
