@@ -193,6 +193,10 @@ pub(super) fn same_type(a: &Tensor, b: &Tensor) -> Result<()> {
     if a.dtype() == b.dtype() {
         return Ok(());
     }
+    if a.dtype() == DType::Bool && is_host(a.device()) {
+        let kernel = if a.dim() == 3 { "bmm" } else { "addmv_impl_cpu" }.to_owned();
+        return Err(TensorError::NotImplemented { kernel, dtype: DType::Bool }.into());
+    }
     let (first, second) = (a.dtype().scalar_type_name(), b.dtype().scalar_type_name());
     Err(invalid(format!("expected scalar type {first} but found {second}")))
 }

@@ -346,6 +346,12 @@ impl Tensor {
             (1, 1) => self.dot(other),
             (2, 1) => self.mv(other),
             (2, 2) => self.mm(other),
+            // Without elements torch multiplies the turned matrices by the vector.
+            (1, 3..) if other.numel() == 0 => {
+                let turned = other.transpose(-2, -1)?;
+                let (inner, lead) = last_and_others(turned.sizes());
+                turned.reshape(&[lead.iter().product(), inner])?.mv(self)?.view(lead)
+            }
             (1, _) => {
                 let made = self.unsqueeze(0)?.matmul(other)?;
                 made.squeeze(Some(-2))

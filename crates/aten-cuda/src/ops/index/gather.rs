@@ -1,6 +1,6 @@
 //! Reading elements at places that another tensor tells.
 
-use super::{along_dim, check_integers, spread, with_dimension};
+use super::{along_dim, check_integers, spread, values, with_dimension};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{self, Dims, wrap_dim};
@@ -139,6 +139,12 @@ fn check_selected(own: &Tensor, index: &Tensor, at: usize) -> Result<()> {
             1 => "index out of range in self",
             _ => "index_select(): self indexing axis dim should be positive",
         }));
+    }
+    if on_host && own.dim() > 1 && own.numel() == 0 {
+        let size = own.sizes()[at];
+        if let Some((_, wrong)) = values(index)?.into_iter().find(|(_, index)| !(0..size).contains(index)) {
+            return Err(invalid(format!("INDICES element is out of DATA bounds, id={wrong} axis_dim={size}")));
+        }
     }
     Ok(())
 }

@@ -59,13 +59,17 @@ fn along_dim(
 
 /// The error of an index on the host. torch's kernels for several dimensions have other texts than those for one.
 fn on_host(error: Error, pointed: &Tensor, dim: usize) -> Error {
-    let Error::Tensor(TensorError::IndexOutOfRange { operation, index, size, .. }) = &error else { return error };
+    let Error::Tensor(TensorError::IndexOutOfRange { operation, index, size, element, .. }) = &error else {
+        return error;
+    };
+    let place = format!("{operation}(): element {element} of the index");
     match *operation {
-        "index_add" if pointed.dim() > 1 => {
-            invalid(format!("index {index} is out of bounds for dimension {dim} with size {size}"))
+        // Between the first and the last dimension torch adds slice by slice.
+        "index_add" if pointed.dim() > 1 && (dim == 0 || dim + 1 == pointed.dim()) => {
+            invalid(format!("index {index} is out of bounds for dimension {dim} with size {size}\n{place}"))
         }
         "index_select" if pointed.dim() > 1 && dim == 1 => {
-            invalid(format!("INDICES element is out of DATA bounds, id={index} axis_dim={size}"))
+            invalid(format!("INDICES element is out of DATA bounds, id={index} axis_dim={size}\n{place}"))
         }
         _ => error.in_dimension(dim),
     }

@@ -42,7 +42,8 @@ impl Tensor {
                 let at = wrap_dim(dim, self.dim())?;
                 let fits = index.numel() > 0
                     && matches!(index.dtype(), DType::I32 | DType::I64)
-                    && check_scattered(&with_dimension(self)?, &with_dimension(index)?, None, at).is_ok();
+                    && check_scattered(&with_dimension(self)?, &with_dimension(index)?, None, at).is_ok()
+                    && check_overlap(self, &[]).is_ok();
                 let value = if fits { value } else { Scalar::Int(0) };
                 value.check_fits(self.dtype())?;
                 number = Self::full(&[], value, self.dtype(), self)?.expand(index.sizes())?;
@@ -229,6 +230,14 @@ fn check_scattered(own: &Tensor, index: &Tensor, source: Option<(&Tensor, &[i64]
     } else {
         Some("self")
     };
+    if let (Some("src"), Some((source, given))) = (other, source) {
+        // torch compares sizes first, and may ask the source for one that it lacks.
+        let fits = |dim: usize| source.sizes().get(dim).is_none_or(|&size| index.sizes()[dim] <= size);
+        let exceeds = (0..index.dim()).any(|dim| dim != at && index.sizes()[dim] > own.sizes()[dim]);
+        if !given.is_empty() && !exceeds && (0..source.dim().min(own.dim())).all(fits) && source.dim() < own.dim() {
+            wrap_dim(i64::try_from(source.dim()).unwrap_or(0), source.dim())?;
+        }
+    }
     if let Some(other) = other {
         return Err(invalid(format!("Index tensor must have the same number of dimensions as {other} tensor")));
     }

@@ -118,6 +118,12 @@ impl Tensor {
 }
 
 fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<[Operand<'a>; 2], [Scalar; 0]>> {
+    if let (DType::Bool, Operand::Number(Scalar::Bool(exponent))) = (base.dtype(), &exponent) {
+        // torch has no kernel for booleans, and needs none: the first power is the base, the zeroth one is true.
+        let ones = || super::compare::TABLE.iter().copied().find(|row| row.name == "eq");
+        let row = if *exponent { Some(&rows::maximum) } else { ones() };
+        return Ok(Call::new(row.unwrap_or(&rows::pow), [base.into(), base.into()], []));
+    }
     match rounded_exponent(base, exponent)? {
         Operand::Number(Scalar::Int(number)) if number < 0 && base.dtype().category() <= Category::Integral => {
             Err(invalid("Integers to negative integer powers are not allowed."))

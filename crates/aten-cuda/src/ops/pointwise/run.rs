@@ -144,6 +144,9 @@ fn elementwise_into(
         if whole::write(operation, operands, numbers, out)? {
             return Ok(());
         }
+        if operation.name == "nan_to_num" && kind == Output::InPlace && out.dtype().category() < Category::Floating {
+            return Ok(());
+        }
         if operation.name == "masked_fill" && kind == Output::InPlace && repeats(out) {
             return fill_repeated(&Prepared::new(operation, operands, numbers)?, out, numbers);
         }
@@ -322,7 +325,7 @@ impl<'a> Prepared<'a> {
             Given::Number(number) => Some((self.operation.read_as(at, computed), self.rounded(*number))),
             Given::Tensor(_) => None,
         });
-        let all = own.chain(self.numbers.iter().map(|&number| (computed, number)));
+        let all = own.chain(self.numbers.iter().map(|&number| (computed, self.rounded(number))));
         let scalars: SmallVec<[u64; 4]> =
             all.flat_map(|(dtype, number)| scalar_bits(number, dtype.compute_type(), dtype.parts())).collect();
         let inputs = self.tensors();

@@ -196,7 +196,9 @@ fn clamp_call<'a>(
     min: Option<Operand<'a>>,
     max: Option<Operand<'a>>,
 ) -> Result<Call<Several<Operand<'a>>, Several<Scalar>>> {
-    let (min, max) = (real_bound(elements, min)?, real_bound(elements, max)?);
+    // torch looks whether one of two bounds is a NaN, as an `f64`, and converts a single one.
+    let limit = if min.is_some() && max.is_some() { DType::F64 } else { elements.dtype() };
+    let (min, max) = (real_bound(elements, min, limit)?, real_bound(elements, max, limit)?);
     Ok(match (min, max) {
         (Some(min), Some(max)) => Call::of_several(&rows::clamp, [elements.into(), min, max], []),
         (Some(min), None) => {
@@ -210,10 +212,10 @@ fn clamp_call<'a>(
 }
 
 /// A bound without its imaginary part, which has to be zero. Only complex bounds of integers promote, and are refused so.
-fn real_bound<'a>(elements: &Tensor, bound: Option<Operand<'a>>) -> Result<Option<Operand<'a>>> {
+fn real_bound<'a>(elements: &Tensor, bound: Option<Operand<'a>>, limit: DType) -> Result<Option<Operand<'a>>> {
     match bound {
         Some(Operand::Number(Scalar::Complex(value))) if elements.dtype().is_floating_point() => {
-            Scalar::Complex(value).check_fits(DType::F64)?;
+            Scalar::Complex(value).check_fits(limit)?;
             Ok(Some(Operand::Number(Scalar::Float(value.re))))
         }
         other => Ok(other),

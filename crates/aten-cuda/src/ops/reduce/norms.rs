@@ -167,10 +167,7 @@ impl Tensor {
         if let Some((_inside, input, dtype)) = autocast::with_dtype(const { Policies::of("norm") }, self, dtype)? {
             return input.norm(p, dim, keepdim, dtype);
         }
-        if let Some(dtype) = dtype {
-            check_dtype(self.dtype(), dtype)?;
-        }
-        one(&norm_call(self, p, dim, keepdim)?.in_dtype(dtype))
+        one(&norm_call(self, p, dim, keepdim, dtype)?.in_dtype(dtype))
     }
 
     /// [`Self::norm`] into `out`.
@@ -178,7 +175,7 @@ impl Tensor {
     /// # Errors
     /// As for the operation, or `out` has another dtype or another device.
     pub fn norm_out(&self, p: impl Into<Scalar>, dim: impl Into<Dim>, keepdim: bool, out: &Self) -> Result<()> {
-        reduce_into(&norm_call(self, p.into(), dim.into(), keepdim)?, &[out])
+        reduce_into(&norm_call(self, p.into(), dim.into(), keepdim, None)?, &[out])
     }
 }
 
@@ -203,7 +200,7 @@ fn check_dtype(given: DType, asked: DType) -> Result<()> {
     Err(invalid(format!("linalg.vector_norm: {text}")))
 }
 
-fn norm_call(input: &Tensor, p: Scalar, dim: Dim, keepdim: bool) -> Result<Call<'_>> {
+fn norm_call(input: &Tensor, p: Scalar, dim: Dim, keepdim: bool, dtype: Option<DType>) -> Result<Call<'_>> {
     let order = p.to_f64();
     let (row, numbers): (&'static Operation, Vec<Scalar>) = match order {
         0.0 => (&NONZERO, Vec::new()),
@@ -217,7 +214,8 @@ fn norm_call(input: &Tensor, p: Scalar, dim: Dim, keepdim: bool) -> Result<Call<
     let call = Call::new(row, input, dim, keepdim).with(&numbers);
     call.computed()?;
     let has_identity = row.of_nothing && order >= 0.0;
-    for at in named.iter().filter(|_| !has_identity && input.dtype().category() >= Category::Floating) {
+    let is_bare = !has_identity && input.numel() == 0 && input.dtype().category() >= Category::Floating;
+    for at in named.iter().filter(|_| is_bare) {
         if input.dim() > 0 && input.size(*at)? == 0 {
             return Err(invalid(format!(
                 "linalg.vector_norm cannot compute the {order} norm on the dimension {at}because this dimension is empty and \
@@ -225,11 +223,14 @@ fn norm_call(input: &Tensor, p: Scalar, dim: Dim, keepdim: bool) -> Result<Call<
             )));
         }
     }
-    if !has_identity && call.extent()? == 0 && input.dtype().category() >= Category::Floating {
+    if is_bare && call.extent()? == 0 {
         return Err(invalid(format!(
             "linalg.vector_norm cannot compute the {order} norm on an empty tensor because the operation does not have an \
              identity"
         )));
+    }
+    if let Some(dtype) = dtype {
+        check_dtype(input.dtype(), dtype)?;
     }
     Ok(call)
 }
