@@ -657,3 +657,127 @@ fn scattered_halves_are_rounded_once_on_the_host() {
         assert_eq!(first(zeros(&[2, 2, 3]).index_add(1, &places, &ones(&[2, 3000, 3]), 1).unwrap()), each);
     }
 }
+
+#[test]
+fn sums_of_halves_round_numbers_on_the_host() -> Result<()> {
+    // 1e10 is 9999220736 in bf16, and 70000 is 70144.
+    let large = Tensor::full(&[2], 1e10, DType::BF16, "cpu")?;
+    assert_eq!(read(&large.sub(1e10)?), [0.0; 2]);
+    assert_eq!(read(&ones(DType::BF16, "cpu").mul(255)?.add_alpha(-1, 70_000)?), [-70_144.0; 2]);
+    let _simulated = testkit::simulated_runtime();
+    assert_eq!(read(&large.cuda(None)?.sub(1e10)?), [-778_240.0; 2], "CUDA keeps the number in f32");
+    Ok(())
+}
+
+#[test]
+fn numbers_beside_a_factor_are_cut() -> Result<()> {
+    on_both(|device| {
+        let found = ones(DType::I16, device).sub_alpha(i64::MAX, -300).expect("the number is cut, the factor fits");
+        assert_eq!(read(&found), [-299.0; 2]);
+    });
+    Ok(())
+}
+
+#[test]
+fn complex_logarithms_near_one_keep_their_digits() {
+    on_both(|device| {
+        let of = |real: f64, imaginary: f64| {
+            let number = Tensor::from_slice(&[Complex64::new(real, imaginary)], &[1]).unwrap();
+            number.to_device(device).unwrap()
+        };
+        let parts = |tensor: Tensor| {
+            let part = tensor.to_vec::<Complex64>().unwrap()[0];
+            (part.re, part.im)
+        };
+        let near = |found: f64, expected: f64| {
+            assert!((found - expected).abs() <= 4.0 * f64::EPSILON * expected.abs(), "{found} instead of {expected}");
+        };
+        near(parts(of(1.0, 0.001).log().unwrap()).0, 4.999_997_500_001_667e-7);
+        near(parts(of(-1.0, 0.1).atanh().unwrap()).0, -1.498_490_356_826_642_3);
+        near(parts(of(0.001, 1.0).atan().unwrap()).1, 3.800_451_292_271_033_4);
+        // Zero has no negative powers, nor one that is no number.
+        let zero = of(0.0, 0.0);
+        assert!(parts(zero.pow(-1).unwrap()).0.is_infinite());
+        assert!(parts(zero.pow(NAN).unwrap()).0.is_nan());
+        assert_eq!(parts(zero.pow(0.5).unwrap()), (0.0, 0.0));
+    });
+}
+
+#[test]
+fn angles_of_running_sums_are_those_of_torch() {
+    on_both(|device| {
+        let numbers =
+            [(1.0, 3.0), (1.5, 3.0), (1.4, 3.1), (1.6, 2.9), (0.5, -3.0), (2.0, -3.0), (2.1, 3.0), (2.0, 3.1)];
+        let numbers = numbers.map(|(real, imaginary)| Complex32::new(real, imaginary));
+        let torchs = [3.0, 3.0, 3.036_019, 2.994_455, 3.020_905, 3.097_738, 3.073_658, 3.078_466];
+        for repeats in [1, 9] {
+            let row = numbers.repeat(repeats);
+            let row =
+                Tensor::from_slice(&row, &[i64::try_from(row.len()).unwrap()]).unwrap().to_device(device).unwrap();
+            let found = row.logcumsumexp(0).unwrap().to_vec::<Complex32>().unwrap();
+            for (found, expected) in found.iter().zip(torchs) {
+                assert!((f64::from(found.im) - expected).abs() < 1e-5, "{device}: {found} instead of {expected}");
+            }
+            // The angle stays near three, and is not a turn away from it.
+            assert!(found.iter().all(|sum| (sum.im - 3.0).abs() < 0.2), "{device}: {found:?}");
+        }
+    });
+}
+
+#[test]
+fn complex_products_with_a_vector_multiply_by_zero_on_the_host() -> Result<()> {
+    let number = |real: f64| Complex64::new(real, 0.0);
+    let matrix = Tensor::from_slice(&[number(NAN), number(1.0)], &[1, 2])?;
+    let (vector, added) =
+        (Tensor::from_slice(&[number(1.0), number(2.0)], &[2])?, Tensor::from_slice(&[number(5.0)], &[1])?);
+    assert!(added.addmv(&matrix, &vector, 1, 0)?.to_vec::<Complex64>()?[0].is_nan());
+    assert_eq!(added.addmm(&matrix, &vector.unsqueeze(1)?, 1, 0)?.to_vec::<Complex64>()?, [number(5.0)]);
+    let real = |tensor: &Tensor| tensor.to_dtype(DType::F64);
+    assert_eq!(real(&added)?.addmv(&real(&matrix)?, &real(&vector)?, 1, 0)?.to_vec::<f64>()?, [5.0]);
+    Ok(())
+}
+
+#[test]
+fn indices_wrap_around_a_dimension_that_is_named() {
+    on_both(|device| {
+        let x = Tensor::arange(0, 6, 1, Some(DType::F32), device).unwrap().view(&[2, 3]).unwrap();
+        for (index, expected) in [(7_i64, [1.0, 4.0]), (-1, [2.0, 5.0]), (-4, [2.0, 5.0])] {
+            let index = Tensor::full(&[2, 1], index, DType::I64, device).unwrap();
+            assert_eq!(read(&x.take_along_dim(&index, Some(1)).unwrap()), expected);
+        }
+    });
+}
+
+#[test]
+fn calls_without_elements_need_no_kernel() -> Result<()> {
+    let none = |dtype: DType| Tensor::zeros(&[0, 3], dtype, "cpu");
+    assert_eq!(none(DType::I8)?.softmax(0, None)?.sizes(), [0, 3]);
+    assert_eq!(none(DType::C64)?.cummax(7)?.1.dtype(), DType::I64);
+    assert_eq!(none(DType::BF16)?.nansum(1, false, DType::U8)?.dtype(), DType::U8);
+    let alone = Tensor::full(&[], 7, DType::I32, "cpu")?;
+    assert_eq!(alone.topk(0, 0, true)?.0.sizes(), [0_i64; 0]);
+    assert_eq!(Tensor::zeros(&[1], DType::I8, "cpu")?.nonzero()?.strides(), [1, 0]);
+    let bytes = Tensor::from_slice(&[1_u8, 0], &[2])?;
+    assert_eq!(read(&bytes.where_cond(&ones(DType::F32, "cpu"), 2.0)?), [1.0, 2.0], "bytes are a condition");
+    Ok(())
+}
+
+#[test]
+fn operands_of_the_host_are_converted_before_they_are_laid_out() -> Result<()> {
+    let lies = |tensor: Result<Tensor>| tensor.map(|tensor| tensor.strides().to_vec());
+    let ints = Tensor::zeros(&[8], DType::I32, "cpu")?;
+    assert_eq!(lies(ints.as_strided(&[1, 4, 2], &[1, 1, 1], None)?.reciprocal())?, [8, 2, 1]);
+    assert_eq!(lies(ints.expand(&[1, 8]))?, [8, 1]);
+    assert_eq!(lies(ints.narrow(0, 0, 4)?.as_strided(&[1, 2], &[4, 2], None)?.expand(&[1, 1, 2]))?, [4, 4, 2]);
+    Ok(())
+}
+
+#[test]
+fn means_for_another_short_float_are_converted_on_the_host() -> Result<()> {
+    let large = Tensor::from_slice(&[65_536.0, 0.0, 0.0, 0.0], &[4])?.to_dtype(DType::BF16)?;
+    assert_eq!(read(&large.mean(0, false, DType::F16)?), [16_384.0]);
+    let out = Tensor::zeros(&[], DType::F16, "cpu")?;
+    large.mean_out(0, false, &out)?;
+    assert_eq!(read(&out), [16_384.0]);
+    Ok(())
+}

@@ -172,7 +172,17 @@ impl DType {
         }
     }
 
-    /// Returns the C++ type name that torch uses in messages about scalar conversions.
+    /// The C++ type of an element in messages of torch that print a `TypeMeta`.
+    #[must_use]
+    pub(crate) const fn meta_name(self) -> &'static str {
+        match self {
+            Self::I16 => "short int",
+            Self::I64 => "long int",
+            other => other.cpp_name(),
+        }
+    }
+
+    /// The C++ type that torch's messages about conversions of numbers write.
     #[must_use]
     pub(crate) const fn conversion_name(self) -> &'static str {
         match self {

@@ -18,8 +18,9 @@ pub(super) fn matrices(name: &str, a: &Tensor, b: &Tensor) -> Result<()> {
     if a.dtype() == b.dtype() {
         return Ok(());
     }
-    let (first, second) = (a.dtype().cpp_name(), b.dtype().cpp_name());
-    Err(invalid(format!("expected mat1 and mat2 to have the same dtype, but got: {first} != {second}")))
+    let (first, second) = (a.dtype().meta_name(), b.dtype().meta_name());
+    let names = if is_host(a.device()) { "m1 and m2" } else { "mat1 and mat2" };
+    Err(invalid(format!("expected {names} to have the same dtype, but got: {first} != {second}")))
 }
 
 fn multiply(a: &Tensor, b: &Tensor) -> Result<()> {
@@ -32,16 +33,18 @@ fn multiply(a: &Tensor, b: &Tensor) -> Result<()> {
 
 /// Refuses operands of `addmm`.
 pub(super) fn addmm(added: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
+    for (name, tensor) in [("self", added), ("mat1", a)] {
+        if tensor.dtype() != b.dtype() {
+            let (first, second) = (tensor.dtype().scalar_type_name(), b.dtype().scalar_type_name());
+            return Err(invalid(format!("{name} and mat2 must have the same dtype, but got {first} and {second}")));
+        }
+    }
     for (name, matrix) in [("mat1", a), ("mat2", b)] {
         if matrix.dim() != 2 {
             return Err(invalid(format!("{name} must be a matrix, got {}-D tensor", matrix.dim())));
         }
     }
     matrices("mat1", a, b)?;
-    if added.dtype() != b.dtype() {
-        let (first, second) = (added.dtype().scalar_type_name(), b.dtype().scalar_type_name());
-        return Err(invalid(format!("self and mat2 must have the same dtype, but got {first} and {second}")));
-    }
     expands(added, &[a.sizes()[0], b.sizes()[1]])
 }
 
@@ -59,7 +62,7 @@ pub(super) fn batches(a: &Tensor, b: &Tensor) -> Result<()> {
             "Expected size for first two dimensions of batch2 tensor to be: [{batches}, {k}] but got: [{other}, {inner}]."
         )));
     }
-    same_type(a, b)
+    if is_of_nothing(a, b) { Ok(()) } else { same_type(a, b) }
 }
 
 /// Refuses operands of `baddbmm`.
@@ -102,6 +105,9 @@ pub(super) fn addbmm(added: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
 
 /// Refuses operands of `mv`; what is added has this many elements.
 pub(super) fn mv(matrix: &Tensor, vector: &Tensor, added: Option<&Tensor>) -> Result<()> {
+    if added.is_none() && matrix.dim() == 0 {
+        return Err(invalid("Dimension specified as 0 but tensor has no dimensions"));
+    }
     let added_dim = added.map_or(1, Tensor::dim);
     if matrix.dim() != 2 || vector.dim() != 1 || added_dim > 1 {
         let (first, second) = (matrix.dim(), vector.dim());
@@ -117,7 +123,7 @@ pub(super) fn mv(matrix: &Tensor, vector: &Tensor, added: Option<&Tensor>) -> Re
     if !is_host(matrix.device()) {
         refuse_float8("addmv_impl_cuda", matrix.dtype())?;
     }
-    same_type(matrix, vector)
+    if is_of_nothing(matrix, vector) { Ok(()) } else { same_type(matrix, vector) }
 }
 
 /// Refuses vectors of `dot` and `vdot`.
@@ -137,8 +143,12 @@ pub(super) fn dot(a: &Tensor, b: &Tensor) -> Result<()> {
              but got {first} and {second} elements respectively"
         )));
     }
-    let is_other = !a.dtype().is_floating_point() && !a.dtype().is_complex() || a.dtype().is_float8();
-    if is_other && !is_host(a.device()) {
+    let is_other = match a.dtype() {
+        DType::Bool => true,
+        whole if whole.is_integral() => !is_host(a.device()),
+        other => other.is_float8() && !is_host(a.device()),
+    };
+    if is_other {
         return Err(TensorError::NotImplemented { kernel: "dot".to_owned(), dtype: a.dtype() }.into());
     }
     Ok(())
@@ -173,9 +183,19 @@ fn expands(added: &Tensor, sizes: &[i64]) -> Result<()> {
     added.expand(sizes).map(drop)
 }
 
-fn same_type(a: &Tensor, b: &Tensor) -> Result<()> {
+/// Whether a batch of products, or that with a vector, multiplies nothing: torch looks at no dtype then.
+pub(super) fn is_of_nothing(a: &Tensor, b: &Tensor) -> bool {
+    a.numel() == 0 || b.numel() == 0
+}
+
+/// Refuses operands of two dtypes.
+pub(super) fn same_type(a: &Tensor, b: &Tensor) -> Result<()> {
     if a.dtype() == b.dtype() {
         return Ok(());
+    }
+    if a.dtype() == DType::Bool && is_host(a.device()) {
+        let kernel = if a.dim() == 3 { "bmm" } else { "addmv_impl_cpu" }.to_owned();
+        return Err(TensorError::NotImplemented { kernel, dtype: DType::Bool }.into());
     }
     let (first, second) = (a.dtype().scalar_type_name(), b.dtype().scalar_type_name());
     Err(invalid(format!("expected scalar type {first} but found {second}")))

@@ -129,7 +129,7 @@ impl ProductCall {
         let ([out], [a, b, more @ ..]) = (outputs, inputs) else { return Ok(()) };
         let &Self { alpha, beta, activation, has_c, has_bias, taken } = self;
         let (c, bias) = (more.first().filter(|_| has_c), more.last().filter(|_| has_bias));
-        Product { a, b, c, alpha, beta, bias, activation, taken }.compute(out)
+        Product { a, b, c, alpha, beta, bias, activation, taken, is_by_vector: false }.compute(out)
     }
 
     /// The product as a call of a graph.

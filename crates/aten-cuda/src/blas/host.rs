@@ -20,6 +20,11 @@ pub(super) fn product(
 ) -> Result<()> {
     let [batches, m, n] = three(out.sizes());
     let k = three(a.sizes())[2];
+    if out.dtype() == DType::Bool && k == 0 {
+        // torch multiplies what is added by a number of `i64` then.
+        let refused = TensorError::CannotCast { from: DType::I64, to: DType::Bool };
+        return if c.is_some() { Err(refused.into()) } else { out.zero_().map(drop) };
+    }
     if out.dtype() == DType::Bool {
         return Err(TensorError::NotImplemented { kernel: "addmm_impl_cpu_".to_owned(), dtype: DType::Bool }.into());
     }

@@ -6,7 +6,6 @@ use crate::base::error::{Result, invalid};
 use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::byte_products::Problem;
 use crate::launch::common_device;
-use crate::ops::cpp_name;
 use crate::tensor::{Context, Tensor, empty_strided, is_host};
 
 impl Tensor {
@@ -99,7 +98,7 @@ fn check_dtypes(a: &Tensor, b: &Tensor) -> Result<()> {
             continue;
         }
         return Err(invalid(if is_host(matrix.device()) {
-            format!("{}Expected {name} dtype to be of type int8 but got {}", prefix(matrix), cpp_name(dtype))
+            format!("{}Expected {name} dtype to be of type int8 but got {}", prefix(matrix), dtype.meta_name())
         } else {
             format!("expected scalar type Char but found {}", dtype.scalar_type_name())
         }));
@@ -110,7 +109,7 @@ fn check_dtypes(a: &Tensor, b: &Tensor) -> Result<()> {
 fn check_out(a: &Tensor, b: &Tensor, out: &Tensor) -> Result<()> {
     let prefix = prefix(a);
     if out.dtype() != DType::I32 {
-        let found = cpp_name(out.dtype());
+        let found = out.dtype().meta_name();
         return Err(invalid(format!("{prefix}Expected result dtype to be of type kInt but got {found}")));
     }
     for (dim, wanted) in [(0, a.sizes()[0]), (1, b.sizes()[1])] {

@@ -96,6 +96,9 @@ impl Tensor {
             return a.bmm(&b);
         }
         checks::batches(self, other)?;
+        if checks::is_of_nothing(self, other) && !self.dtype().is_float8() {
+            return Self::zeros(&[self.sizes()[0], self.sizes()[1], other.sizes()[2]], other.dtype(), self);
+        }
         Product::new(self, other).made()
     }
 
@@ -105,6 +108,7 @@ impl Tensor {
     /// Those of [`Self::bmm`]; `out` has another dtype or is on another device.
     pub fn bmm_out(&self, other: &Self, out: &Self) -> Result<()> {
         checks::batches(self, other)?;
+        checks::same_type(self, other)?;
         checks::output(out, self.dtype(), &[self.sizes()[0], self.sizes()[1], other.sizes()[2]], &[self, other])?;
         Product::new(self, other).written(out)
     }
@@ -206,6 +210,9 @@ impl Tensor {
             return a.mv(&b);
         }
         checks::mv(self, vector, None)?;
+        if checks::is_of_nothing(self, vector) && !self.dtype().is_float8() {
+            return Self::zeros(&[self.sizes()[0]], vector.dtype(), self);
+        }
         Product::new(self, &vector.unsqueeze(1)?).made()?.squeeze(Some(1))
     }
 
@@ -215,6 +222,7 @@ impl Tensor {
     /// Those of [`Self::mv`]; `out` has another dtype or is on another device.
     pub fn mv_out(&self, vector: &Self, out: &Self) -> Result<()> {
         checks::mv(self, vector, None)?;
+        checks::same_type(self, vector)?;
         checks::output(out, self.dtype(), &[self.sizes()[0]], &[self, vector])?;
         Product::new(self, &vector.unsqueeze(1)?).written(&out.unsqueeze(1)?)
     }
@@ -236,10 +244,11 @@ impl Tensor {
             return own.addmv(&matrix, &vector, beta, alpha);
         }
         checks::mv(matrix, vector, Some(self))?;
+        checks::same_type(matrix, vector)?;
         checks::vector_factors(matrix, [beta, alpha])?;
         let added = self.to_dtype(matrix.dtype())?.expand(&[matrix.sizes()[0]])?.unsqueeze(1)?;
         let vector = vector.unsqueeze(1)?;
-        Product::new(matrix, &vector).plus(&added, beta, alpha).made()?.squeeze(Some(1))
+        Product::new(matrix, &vector).by_vector().plus(&added, beta, alpha).made()?.squeeze(Some(1))
     }
 
     /// [`Self::addmv`] into `out` (m), which may be one of the operands.
@@ -256,11 +265,12 @@ impl Tensor {
     ) -> Result<()> {
         let (beta, alpha) = (beta.into(), alpha.into());
         checks::mv(matrix, vector, Some(self))?;
+        checks::same_type(matrix, vector)?;
         checks::output(out, matrix.dtype(), &[matrix.sizes()[0]], &[self, matrix, vector])?;
         checks::vector_factors(matrix, [beta, alpha])?;
         let added = self.to_dtype(matrix.dtype())?.expand(&[matrix.sizes()[0]])?.unsqueeze(1)?;
         let vector = vector.unsqueeze(1)?;
-        Product::new(matrix, &vector).plus(&added, beta, alpha).written(&out.unsqueeze(1)?)
+        Product::new(matrix, &vector).by_vector().plus(&added, beta, alpha).written(&out.unsqueeze(1)?)
     }
 
     /// [`Self::addmv`] in place.
@@ -336,9 +346,19 @@ impl Tensor {
             (1, 1) => self.dot(other),
             (2, 1) => self.mv(other),
             (2, 2) => self.mm(other),
+            // Without elements torch multiplies the turned matrices by the vector.
+            (1, 3..) if other.numel() == 0 => {
+                let turned = other.transpose(-2, -1)?;
+                let (inner, lead) = last_and_others(turned.sizes());
+                turned.reshape(&[lead.iter().product(), inner])?.mv(self)?.view(lead)
+            }
             (1, _) => {
                 let made = self.unsqueeze(0)?.matmul(other)?;
                 made.squeeze(Some(-2))
+            }
+            (_, 1) if folds(self) => {
+                let (inner, lead) = last_and_others(self.sizes());
+                self.reshape(&[lead.iter().product(), inner])?.mv(other)?.view(lead)
             }
             (_, 1) => {
                 let made = self.matmul(&other.unsqueeze(1)?)?;
@@ -368,15 +388,17 @@ impl Tensor {
 /// Whether the rows of all batches follow each other at one distance, so that they are rows of one matrix.
 fn folds(tensor: &Tensor) -> bool {
     let (sizes, strides) = (tensor.sizes(), tensor.strides());
-    (0..tensor.dim() - 2).all(|dim| strides[dim] == strides[dim + 1] * sizes[dim + 1])
+    tensor.numel() == 0 || (0..tensor.dim() - 2).all(|dim| strides[dim] == strides[dim + 1] * sizes[dim + 1])
+}
+
+/// The last size and those before it.
+fn last_and_others(sizes: &[i64]) -> (i64, &[i64]) {
+    sizes.split_last().map_or((1, &[]), |(&last, others)| (last, others))
 }
 
 /// Batches by one matrix: all rows of all batches are rows of one product.
 fn rows_product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    let Some((&inner, lead)) = a.sizes().split_last() else { return a.mm(b) };
-    if inner != b.sizes()[0] {
-        return broadcast_product(a, b);
-    }
+    let (inner, lead) = last_and_others(a.sizes());
     let made = a.reshape(&[lead.iter().product(), inner])?.mm(b)?;
     let sizes: Dims = lead.iter().copied().chain([b.sizes()[1]]).collect();
     made.view(&sizes)

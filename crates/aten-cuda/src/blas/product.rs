@@ -40,18 +40,25 @@ pub(super) struct Product<'a> {
     pub(super) activation: Activation,
     /// Which of these were operations of their own.
     pub(super) taken: Taken,
+    /// Whether `b` is the vector of `addmv`, whose host kernels of complex numbers multiply by an `alpha` of zero too.
+    pub(super) is_by_vector: bool,
 }
 
 impl<'a> Product<'a> {
     /// `a @ b`.
     pub(super) fn new(a: &'a Tensor, b: &'a Tensor) -> Self {
         let (activation, taken) = (Activation::None, Taken::Nothing);
-        Self { a, b, c: None, alpha: 1.into(), beta: 0.into(), bias: None, activation, taken }
+        Self { a, b, c: None, alpha: 1.into(), beta: 0.into(), bias: None, activation, taken, is_by_vector: false }
     }
 
     /// With something added. What is multiplied by zero is not read: it may be anything.
     pub(super) fn plus(self, c: &'a Tensor, beta: Scalar, alpha: Scalar) -> Self {
         Self { c: Some(c).filter(|_| beta.is_true()), alpha, beta, ..self }
+    }
+
+    /// With `b` as the vector of `addmv`.
+    pub(super) fn by_vector(self) -> Self {
+        Self { is_by_vector: true, ..self }
     }
 
     /// The sizes of the result.
@@ -281,9 +288,13 @@ impl<'a> Product<'a> {
     fn on_host(&self, out: &Tensor) -> Result<()> {
         let (out3, a, b) = (batched(out)?, batched(self.a)?, batched(self.b)?);
         let c = self.c.map(|c| c.expand(out3.sizes())).transpose()?;
-        // torch's CPU skips a product with a zero factor, so its NaNs do not propagate; batched and 16-bit products are
-        // not skipped.
-        let is_wide = matches!(out.dtype(), DType::F32 | DType::F64 | DType::C64 | DType::C128);
+        // torch's host leaves out factors of zero but in batches, in 16 bits and in products of complex numbers with a
+        // vector, so that their NaNs do not count.
+        let is_wide = match out.dtype() {
+            DType::F32 | DType::F64 => true,
+            DType::C64 | DType::C128 => !self.is_by_vector,
+            _ => false,
+        };
         let alpha = Some(self.alpha).filter(|alpha| alpha.is_true() || self.a.dim() == 3 || !is_wide);
         host::product(&out3, &a, &b, c.as_ref(), alpha, self.beta)?;
         self.finish(out)

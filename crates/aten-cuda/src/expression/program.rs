@@ -183,7 +183,9 @@ impl Writer<'_> {
         let common = self.common(&all[..operation.arity], is_condition).map_err(|error| refuse(error.to_string()))?;
         let is_number = all.iter().all(|known| matches!(known, Known::Number(..)));
         let common = if is_number { widest(common, operation.rule.computed(common)) } else { common };
-        if let Some(reason) = (operation.check)(&Participating { common, dtypes: &dtypes, numbers: &numbers }) {
+        if let Some(reason) =
+            (operation.check)(&Participating { common, dtypes: &dtypes, numbers: &numbers, on_host: false })
+        {
             return Err(refuse(reason));
         }
         refuse_powers(function, &all, common).map_err(refuse)?;

@@ -113,13 +113,13 @@ impl Tensor {
 
     fn copy_as(&self, source: &Self, waiting: Waiting) -> Result<&Self> {
         let run = || {
+            check_overlap(self, &[])?;
             let sizes = shape::broadcast(self.sizes(), source.sizes())?;
             if sizes.as_slice() != self.sizes() {
                 let (output, result) = (self.sizes().to_vec(), sizes.to_vec());
                 return Err(TensorError::OutputShape { output, result }.into());
             }
             let source = source.expand(self.sizes())?;
-            check_overlap(self, &[])?;
             if self.device() == source.device() {
                 check_overlap(self, &[&source])?;
                 let source = if may_mix(self, &source) {

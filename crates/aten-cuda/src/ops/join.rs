@@ -69,13 +69,13 @@ impl Tensor {
             return Self::stack(&cast.iter().collect::<Vec<_>>(), dim);
         }
         let Some(&first) = tensors.first() else { return Err(invalid("stack expects a non-empty TensorList")) };
+        let at = wrap_dim(dim, first.dim() + 1)?;
         if let Some(at) = tensors.iter().position(|tensor| tensor.sizes() != first.sizes()) {
             let (wanted, found) = (first.sizes(), tensors[at].sizes());
             return Err(invalid(format!(
                 "stack expects each tensor to be equal size, but got {wanted:?} at entry 0 and {found:?} at entry {at}"
             )));
         }
-        let at = wrap_dim(dim, first.dim() + 1)?;
         if at < first.dim() {
             // As in torch, which keeps the layout so.
             let mut sizes = first.sizes().to_vec();
@@ -222,7 +222,7 @@ impl Tensor {
             return Err(invalid(format!("Dimension specified as {dim} but tensor has no dimensions")));
         }
         if self.numel() == 0 {
-            return self.contiguous_copy();
+            return self.copy();
         }
         let length = self.size(dim)?;
         let start = (length - shift.rem_euclid(length)) % length;

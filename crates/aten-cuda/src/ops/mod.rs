@@ -24,7 +24,6 @@ pub(crate) use copy::preserved_strides;
 pub(crate) use index::FEW_ELEMENTS;
 pub use pointwise::{Operation, table};
 pub(crate) use pointwise::{Pair, Participating, is_alike, is_whole, scalar_bits, store};
-pub(crate) use reduce::cpp_name;
 pub use reduce::{Dim, Operation as Reduction, table as reductions};
 pub use row::{CrossEntropy, LossReduction};
 pub use scan::table as scans;

@@ -1,9 +1,10 @@
 //! Other sizes and strides over the same storage. None of these functions copies elements, except [`Tensor::reshape`]
 //! and [`Tensor::contiguous`] where they must. All views are made by [`Tensor::with_layout`], which checks them.
 
+use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{self, Dims, contiguous_strides, wrap_dim};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, is_host};
 
 impl Tensor {
     /// Sizes and strides over the storage, from `offset` on or from the tensor's own first element (`as_strided`).
@@ -151,14 +152,14 @@ impl Tensor {
         if self.dim() == 0 {
             return Err(invalid("narrow() cannot be applied to a 0-dim tensor."));
         }
+        if length < 0 {
+            return Err(invalid("narrow(): length must be non-negative."));
+        }
         let size = self.size(dim)?;
         let first = if start < 0 { start + size } else { start };
         if !(0..=size).contains(&first) {
             let text = format!("start out of range (expected to be in range of [{}, {size}], but got {start})", -size);
             return Err(invalid(text));
-        }
-        if length < 0 {
-            return Err(invalid("narrow(): length must be non-negative."));
         }
         if length > size - first {
             return Err(invalid(format!("start ({first}) + length ({length}) exceeds dimension size ({size}).")));
@@ -176,19 +177,26 @@ impl Tensor {
             return Err(invalid(format!(
                 "expand({}{{{:?}}}, size={sizes:?}): the number of sizes provided ({}) must be greater or equal to the \
                  number of dimensions in the tensor ({rank})",
-                self.dtype(),
+                type_name(self),
                 self.sizes(),
                 sizes.len(),
             )));
         };
-        let (mut sizes, mut strides) = (Dims::new(), Dims::new());
-        for (dim, &wanted) in target.iter().enumerate() {
+        let (mut sizes, mut strides) = (Dims::from_elem(0, target.len()), Dims::from_elem(0, target.len()));
+        // From the last dimension on, as torch finds faults.
+        for (dim, &wanted) in target.iter().enumerate().rev() {
             let existing = dim.checked_sub(new).map(|at| (self.sizes()[at], self.strides()[at]));
             let (size, stride) = match (existing, wanted) {
                 (Some((size, stride)), -1) => (size, stride),
                 (Some((size, stride)), wanted) if size == wanted => (size, stride),
-                (Some((1, _)), wanted) if wanted >= 0 => (wanted, 0),
+                // Other negative sizes are found when the elements are counted.
+                (Some((1, _)), wanted) => (wanted, 0),
+                (None, 1) => {
+                    let next = sizes.get(dim + 1).zip(strides.get(dim + 1));
+                    (1, next.map_or(1, |(size, stride)| size.saturating_mul(*stride)))
+                }
                 (None, wanted) if wanted >= 0 => (wanted, 0),
+                (None, _) if self.dim() == 0 => (wanted, 0),
                 (Some((existing, _)), expanded) => {
                     let (target, sizes) = (target.to_vec(), self.sizes().to_vec());
                     return Err(TensorError::Expand { expanded, existing, dim, target, sizes }.into());
@@ -199,8 +207,10 @@ impl Tensor {
                     )));
                 }
             };
-            sizes.push(size);
-            strides.push(stride);
+            (sizes[dim], strides[dim]) = (size, stride);
+        }
+        if sizes.iter().any(|&size| size < 0) {
+            return Err(invalid("numel: integer multiplication overflow"));
         }
         shape::checked_numel(&sizes)?;
         self.with_layout(sizes, strides, self.storage_offset())
@@ -261,6 +271,18 @@ impl Tensor {
         sizes.push(length);
         strides.push(stride);
         self.with_layout(sizes, strides, self.storage_offset().saturating_add(start))
+    }
+}
+
+/// The name of the tensor's type as C++ writes it in some texts.
+fn type_name(tensor: &Tensor) -> String {
+    let (dtype, name) = (tensor.dtype(), tensor.dtype().scalar_type_name());
+    let is_old = !matches!(dtype, DType::Bool | DType::BF16) && !dtype.is_complex() && !dtype.is_float8();
+    match (is_old, is_host(tensor.device())) {
+        (true, true) => format!("torch.{name}Tensor"),
+        (true, false) => format!("torch.cuda.{name}Tensor"),
+        (false, true) => format!("CPU{name}Type"),
+        (false, false) => format!("CUDA{name}Type"),
     }
 }
 

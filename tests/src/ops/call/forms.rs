@@ -46,6 +46,7 @@ const UNARY: &[Unary] = &[
     ("logical_not", |a| a.logical_not_().map(drop), |a, out| a.logical_not_out(out)),
     ("logsigmoid", |a| a.logsigmoid_().map(drop), |a, out| a.logsigmoid_out(out)),
     ("mish", |a| a.mish_().map(drop), |a, out| a.mish_out(out)),
+    ("nan_to_num", |a| a.nan_to_num_(None, None, None).map(drop), |a, out| a.nan_to_num_out(None, None, None, out)),
     ("neg", |a| a.neg_().map(drop), |a, out| a.neg_out(out)),
     ("reciprocal", |a| a.reciprocal_().map(drop), |a, out| a.reciprocal_out(out)),
     ("relu", |a| a.relu_().map(drop), |a, out| a.relu_out(out)),

@@ -1,12 +1,12 @@
 //! Reading elements at places that another tensor tells.
 
-use super::{along_dim, check_integers, spread, with_dimension};
+use super::{along_dim, check_integers, spread, values, with_dimension};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{self, Dims, wrap_dim};
 use crate::launch::library::index::Action;
 use crate::report::Reporter;
-use crate::tensor::{Context, Tensor};
+use crate::tensor::{Context, Tensor, is_host};
 
 impl Tensor {
     /// For each element of `index`, the element that it names along `dim` (`gather`).
@@ -22,23 +22,26 @@ impl Tensor {
     fn gather_for(&self, dim: i64, index: &Self, operation: Reporter) -> Result<Self> {
         let run = || {
             let at = wrap_dim(dim, self.dim())?;
-            check_integers(index, "gather(): Expected dtype int32/int64 for index")?;
             let (source, indices) = (with_dimension(self)?, with_dimension(index)?);
             if indices.numel() > 0 {
+                check_integers(index, "gather(): Expected dtype int32/int64 for index")?;
                 check_inside(&source, &indices, at)?;
             }
             let out = Self::uninitialized(indices.sizes(), self.dtype(), self)?;
-            along_dim(&source, at, &indices, &out, Action::Gather, operation)?;
+            if indices.numel() > 0 {
+                along_dim(&source, at, &indices, &out, Action::Gather, operation)?;
+            }
             out.view(index.sizes())
         };
         run().of(operation.name(), &[self, index])
     }
 
     /// [`Self::gather`] with sizes that broadcast besides along `dim`; over all elements without a dimension
-    /// (`take_along_dim`).
+    /// (`take_along_dim`). As in torch, indices wrap around a dimension that is given: -1 is the last place of it, and its
+    /// size the first one.
     ///
     /// # Errors
-    /// As for [`Self::gather`].
+    /// As for [`Self::gather`], or with a dimension the indices are no `i64`.
     pub fn take_along_dim(&self, index: &Self, dim: Option<i64>) -> Result<Self> {
         let Some(dim) = dim else {
             return self.flatten()?.gather_for(0, &index.flatten()?, Reporter::TakeAlongDim);
@@ -50,10 +53,14 @@ impl Tensor {
                  dimensions for input, and {given} dimensions for indices"
             )));
         }
+        if index.dtype() != DType::I64 {
+            let found = index.dtype().scalar_type_name();
+            return Err(invalid(format!("torch.take_along_dim(): dtype of indices should be Long but got {found}")));
+        }
         let at = wrap_dim(dim, self.dim())?;
         let (mut own, mut given) = (Dims::from_slice(self.sizes()), Dims::from_slice(index.sizes()));
         if own.is_empty() {
-            return self.gather_for(0, index, Reporter::TakeAlongDim);
+            return Err(invalid("Dimension specified as 0 but tensor has no dimensions"));
         }
         let (length, picked) = (own[at], given[at]);
         (own[at], given[at]) = (1, 1);
@@ -61,7 +68,9 @@ impl Tensor {
         sizes[at] = length;
         let source = self.expand(&sizes)?;
         sizes[at] = picked;
-        source.gather_for(dim, &index.expand(&sizes)?, Reporter::TakeAlongDim)
+        // torch wraps indices around the dimension here, and nowhere else.
+        let wrapped = if length > 0 { index.remainder(length)? } else { index.clone() };
+        source.gather_for(dim, &wrapped.expand(&sizes)?, Reporter::TakeAlongDim)
     }
 
     /// The slices along `dim` that a list of indices names (`index_select`).
@@ -75,16 +84,7 @@ impl Tensor {
     fn select_for(&self, dim: i64, index: &Self, operation: Reporter) -> Result<Self> {
         let run = || {
             let at = wrap_dim(dim, self.dim())?;
-            if index.dim() > 1 {
-                return Err(invalid("Index is supposed to be a vector"));
-            }
-            if !matches!(index.dtype(), DType::I32 | DType::I64) {
-                let kernel = "index_select_out_cuda_impl".to_owned();
-                return Err(TensorError::NotImplemented { kernel, dtype: index.dtype() }.into());
-            }
-            if self.dim() == 0 && index.numel() != 1 {
-                return Err(invalid("index_select(): Index to scalar can have only 1 value"));
-            }
+            check_selected(self, index, at)?;
             let source = with_dimension(self)?;
             let mut sizes = Dims::from_slice(source.sizes());
             sizes[at] = index.numel();
@@ -114,6 +114,39 @@ impl Tensor {
         sizes.push(self.sizes()[1]);
         self.select_for(0, &indices.flatten()?, Reporter::Embedding)?.view(&sizes)
     }
+}
+
+/// Checks the arguments of `index_select` in torch's order.
+fn check_selected(own: &Tensor, index: &Tensor, at: usize) -> Result<()> {
+    let on_host = is_host(own.device());
+    if index.dim() > 1 {
+        let prefix = if on_host { "index_select(): " } else { "" };
+        return Err(invalid(format!("{prefix}Index is supposed to be a vector")));
+    }
+    let count = index.numel();
+    if own.dim() == 0 && count != 1 {
+        return Err(invalid(format!("index_select(): Index to scalar can have only 1 value, got {count} value(s)")));
+    }
+    if !matches!(index.dtype(), DType::I32 | DType::I64) {
+        if on_host {
+            return Err(invalid("index_select(): Expected dtype int32 or int64 for index"));
+        }
+        let kernel = "index_select_out_cuda_impl".to_owned();
+        return Err(TensorError::NotImplemented { kernel, dtype: index.dtype() }.into());
+    }
+    if on_host && count > 0 && own.sizes().get(at) == Some(&0) {
+        return Err(invalid(match own.dim() {
+            1 => "index out of range in self",
+            _ => "index_select(): self indexing axis dim should be positive",
+        }));
+    }
+    if on_host && own.dim() > 1 && own.numel() == 0 {
+        let size = own.sizes()[at];
+        if let Some((_, wrong)) = values(index)?.into_iter().find(|(_, index)| !(0..size).contains(index)) {
+            return Err(invalid(format!("INDICES element is out of DATA bounds, id={wrong} axis_dim={size}")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that indices are not larger than the tensor besides along `dim`.

@@ -19,7 +19,7 @@ use c10_core::host_memory;
 use std::ops::Range;
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Error, Result, TensorError, invalid};
 use crate::base::shape::Dims;
 use crate::launch;
 use crate::launch::library::index::{self, Action, Along, Indexed};
@@ -38,6 +38,13 @@ fn along_dim(
 ) -> Result<()> {
     let (size, stride) = (pointed.sizes()[dim], pointed.strides()[dim]);
     if size == 0 && index.numel() > 0 {
+        if is_host(pointed.device())
+            && let Some(&(element, index)) = values(index)?.first()
+        {
+            return checked(&Along { size, stride, wraps: false, operation }, element, index)
+                .map(drop)
+                .map_err(|error| error.in_dimension(dim));
+        }
         return Err(invalid("index is out of bounds for dimension with size 0"));
     }
     let mut strides = Dims::from_slice(pointed.strides());
@@ -46,8 +53,26 @@ fn along_dim(
     let view = pointed.with_layout(sizes, strides, pointed.storage_offset())?;
     let along = Along { size, stride, wraps: false, operation };
     let applied = apply(&Indexed { pointed: &view, along, index, other }, dim..dim + 1, action);
-    // The device reports an error of earlier work, whose dimension is not known.
-    if is_host(pointed.device()) { applied.map_err(|error| error.in_dimension(dim)) } else { applied }
+    // A report of the device is about earlier work, whose dimension is not known.
+    if is_host(pointed.device()) { applied.map_err(|error| on_host(error, pointed, dim)) } else { applied }
+}
+
+/// The error of an index on the host. torch's kernels for several dimensions have other texts than those for one.
+fn on_host(error: Error, pointed: &Tensor, dim: usize) -> Error {
+    let Error::Tensor(TensorError::IndexOutOfRange { operation, index, size, element, .. }) = &error else {
+        return error;
+    };
+    let place = format!("{operation}(): element {element} of the index");
+    match *operation {
+        // Between the first and the last dimension torch adds slice by slice.
+        "index_add" if pointed.dim() > 1 && (dim == 0 || dim + 1 == pointed.dim()) => {
+            invalid(format!("index {index} is out of bounds for dimension {dim} with size {size}\n{place}"))
+        }
+        "index_select" if pointed.dim() > 1 && dim == 1 => {
+            invalid(format!("INDICES element is out of DATA bounds, id={index} axis_dim={size}\n{place}"))
+        }
+        _ => error.in_dimension(dim),
+    }
 }
 
 /// Applies indices on the device of the tensors. `lists` are the dimensions along which indices may name a place twice.

@@ -38,8 +38,13 @@ impl Tensor {
             Operand::Tensor(source) => source,
             Operand::Number(value) => {
                 refuse_float8("cuda_scatter_fill_base_kernel_func", self.dtype())?;
-                // torch does not check the value if the index is empty.
-                let value = if index.numel() == 0 { Scalar::Int(0) } else { value };
+                // Without places torch does not look at the number, nor where the sizes do not fit.
+                let at = wrap_dim(dim, self.dim())?;
+                let fits = index.numel() > 0
+                    && matches!(index.dtype(), DType::I32 | DType::I64)
+                    && check_scattered(&with_dimension(self)?, &with_dimension(index)?, None, at).is_ok()
+                    && check_overlap(self, &[]).is_ok();
+                let value = if fits { value } else { Scalar::Int(0) };
                 value.check_fits(self.dtype())?;
                 number = Self::full(&[], value, self.dtype(), self)?.expand(index.sizes())?;
                 &number
@@ -83,15 +88,18 @@ impl Tensor {
     ) -> Result<&Self> {
         let run = || {
             let at = wrap_dim(dim, self.dim())?;
-            check_integers(index, "scatter(): Expected dtype int32/int64 for index")?;
+            if index.numel() > 0 {
+                check_integers(index, "scatter(): Expected dtype int32/int64 for index")?;
+            }
             if self.dtype() != source.dtype() {
                 return Err(invalid("scatter(): Expected self.dtype to be equal to src.dtype"));
             }
             if index.numel() == 0 {
+                check_overlap(self, &[])?;
                 return Ok(self);
             }
             let (target, indices, given) = (with_dimension(self)?, with_dimension(index)?, with_dimension(source)?);
-            check_scattered(&target, &indices, (!is_number).then_some(&given), at)?;
+            check_scattered(&target, &indices, (!is_number).then_some((&given, source.sizes())), at)?;
             check_overlap(&target, &[])?;
             check_apart(self, source)?;
             let given = given.as_strided(indices.sizes(), given.strides(), None)?;
@@ -160,13 +168,22 @@ impl Tensor {
     fn slices_for(&self, dim: i64, index: &Self, source: &Self, action: Action, operation: Reporter) -> Result<&Self> {
         let run = || {
             let at = wrap_dim(dim, self.dim())?;
+            if action != Action::Add {
+                check_overlap(self, &[])?;
+            }
             match action {
-                Action::Add => check_added(self, index, source, (dim, at))?,
+                Action::Add => check_added(self, index, source, at)?,
                 Action::Gather | Action::Scatter => check_copied(self, index, source, at)?,
             }
             let (target, given) = (with_dimension(self)?, with_dimension(source)?);
             check_overlap(&target, &[])?;
             check_apart(self, source)?;
+            if self.numel() == 0 && (action != Action::Add || self.dim() > 1) {
+                if action != Action::Add && given.numel() > 0 {
+                    check_room(self, &given, at)?;
+                }
+                return Ok(self);
+            }
             let spread = spread(index, given.sizes(), at)?;
             let (spread, given) = (spread.apart_from(self)?, given.apart_from(self)?);
             // torch's CPU implements `index_add` by `scatter_add` for matrices, and slice by slice for other tensors.
@@ -205,22 +222,31 @@ fn summed_wide<'a>(tensor: &'a Tensor, target: &Tensor, add: impl FnOnce(&Tensor
     Ok(tensor)
 }
 
-/// Checks the sizes of the arguments of `scatter_` in torch's order; `source` is `None` for a scalar.
-fn check_scattered(own: &Tensor, index: &Tensor, source: Option<&Tensor>, at: usize) -> Result<()> {
+/// Checks the sizes of the arguments of `scatter_` in torch's order; a number has no source. A source is a tensor with
+/// dimensions, and the sizes that the caller gave it.
+fn check_scattered(own: &Tensor, index: &Tensor, source: Option<(&Tensor, &[i64])>, at: usize) -> Result<()> {
     let other = if index.dim() == own.dim() {
-        source.filter(|source| source.dim() != index.dim()).map(|_| "src")
+        source.filter(|(source, _)| source.dim() != index.dim()).map(|_| "src")
     } else {
         Some("self")
     };
+    if let (Some("src"), Some((source, given))) = (other, source) {
+        // torch compares sizes first, and may ask the source for one that it lacks.
+        let fits = |dim: usize| source.sizes().get(dim).is_none_or(|&size| index.sizes()[dim] <= size);
+        let exceeds = (0..index.dim()).any(|dim| dim != at && index.sizes()[dim] > own.sizes()[dim]);
+        if !given.is_empty() && !exceeds && (0..source.dim().min(own.dim())).all(fits) && source.dim() < own.dim() {
+            wrap_dim(i64::try_from(source.dim()).unwrap_or(0), source.dim())?;
+        }
+    }
     if let Some(other) = other {
         return Err(invalid(format!("Index tensor must have the same number of dimensions as {other} tensor")));
     }
     let exceeds = |tensor: &Tensor, but: Option<usize>| {
         (0..index.dim()).any(|dim| Some(dim) != but && index.sizes()[dim] > tensor.sizes()[dim])
     };
-    if exceeds(own, Some(at)) || source.is_some_and(|source| exceeds(source, None)) {
-        let rest = source
-            .map_or_else(String::new, |source| format!(" and to be no larger size than src {:?}", source.sizes()));
+    if exceeds(own, Some(at)) || source.is_some_and(|(source, _)| exceeds(source, None)) {
+        let rest =
+            source.map_or_else(String::new, |(_, sizes)| format!(" and to be no larger size than src {sizes:?}"));
         let (index, own) = (index.sizes(), own.sizes());
         return Err(invalid(format!(
             "Expected index {index:?} to be no larger than self {own:?} apart from dimension {at}{rest}"
@@ -229,9 +255,28 @@ fn check_scattered(own: &Tensor, index: &Tensor, source: Option<&Tensor>, at: us
     Ok(())
 }
 
-/// Checks the arguments of `index_add_` in torch's order. The pair is the dimension as given and as counted from the
-/// front.
-fn check_added(own: &Tensor, index: &Tensor, source: &Tensor, (dim, at): (i64, usize)) -> Result<()> {
+/// Refuses slices that are copied to a dimension of no elements, as torch does: by the memory that a view of the slices'
+/// sizes would need.
+fn check_room(own: &Tensor, source: &Tensor, at: usize) -> Result<()> {
+    let mut strides = own.strides().to_vec();
+    strides.resize(source.dim(), 1);
+    strides[at] = 0;
+    let (sizes, offset, width) = (source.sizes(), own.storage_offset(), own.element_size());
+    // 128 bits hold the products of any sizes and strides.
+    let step = |(&size, &stride): (&i64, &i64)| (i128::from(size) - 1) * i128::from(stride);
+    let reach: i128 = sizes.iter().zip(&strides).map(step).sum();
+    let (needed, bytes) = ((i128::from(offset) + reach + 1) * width as i128, own.storage().nbytes());
+    if needed > bytes as i128 {
+        return Err(invalid(format!(
+            "setStorage: sizes {sizes:?}, strides {strides:?}, storage offset {offset}, and itemsize {width} requiring a storage \
+             size of {needed} are out of bounds for storage of size {bytes}"
+        )));
+    }
+    Err(invalid(format!("index_copy_(): index 0 is out of bounds for dimension {at} with size 0")))
+}
+
+/// Checks the arguments of `index_add_` in torch's order.
+fn check_added(own: &Tensor, index: &Tensor, source: &Tensor, at: usize) -> Result<()> {
     if index.dim() > 1 {
         let (count, dtype, sizes) = (index.dim(), index.dtype().scalar_type_name(), index.sizes());
         return Err(invalid(format!(
@@ -244,16 +289,23 @@ fn check_added(own: &Tensor, index: &Tensor, source: &Tensor, (dim, at): (i64, u
         let (own, given) = (own.dtype().scalar_type_name(), source.dtype().scalar_type_name());
         return Err(invalid(format!("index_add_(): self ({own}) and source ({given}) must have the same scalar type")));
     }
-    let length = if source.dim() == 0 { Some(1) } else { source.sizes().get(at).copied() };
-    if let Some(size) = length.filter(|&size| size != index.numel()) {
-        let count = index.numel();
+    if at > 0 && at >= source.dim() {
+        let rank = source.dim();
         return Err(invalid(format!(
-            "index_add_(): Number of indices ({count}) should be equal to source.size(dim): ({size}), for dim: {dim}"
+            "index_add_(): Indexing dim {at} is out of bounds of the source tensor with dim {rank}"
         )));
     }
-    let (target, given) = (with_dimension(own)?, with_dimension(source)?);
-    let fits = given.dim() == target.dim()
-        && (0..target.dim()).all(|other| other == at || given.sizes()[other] == target.sizes()[other]);
+    let (count, size) = (index.numel(), source.sizes().get(at).copied());
+    if size.unwrap_or(1) != count {
+        return Err(invalid(match size {
+            None => format!("Dimension specified as {at} but tensor has no dimensions"),
+            Some(size) => format!(
+                "index_add_(): Number of indices ({count}) should be equal to source.size(dim): ({size}), for dim: {at}"
+            ),
+        }));
+    }
+    let fits = source.dim() == own.dim()
+        && (0..own.dim()).all(|other| other == at || source.sizes()[other] == own.sizes()[other]);
     if !fits {
         let (own, source) = (own.sizes(), source.sizes());
         return Err(invalid(format!(
@@ -270,6 +322,12 @@ fn check_copied(own: &Tensor, index: &Tensor, source: &Tensor, at: usize) -> Res
         let count = index.dim();
         return Err(invalid(format!("index_copy_(): Index should have dimension 1 or 0 (got {count})")));
     }
+    if source.dim() == 0 && index.numel() != 1 {
+        let count = index.numel();
+        return Err(invalid(format!(
+            "index_copy_(): When source is scalar, index should have one element (got {count})"
+        )));
+    }
     if own.dim() != source.dim() && own.dim() != 0 && source.dim() != 0 {
         let (given, own) = (source.dim(), own.dim());
         return Err(invalid(format!(
@@ -278,7 +336,9 @@ fn check_copied(own: &Tensor, index: &Tensor, source: &Tensor, at: usize) -> Res
         )));
     }
     let found = index.dtype().scalar_type_name();
-    check_integers(index, &format!("index_copy_(): Expected a long tensor for index, but got {found}"))?;
+    if index.dtype() != DType::I64 {
+        return Err(invalid(format!("index_copy_(): Expected a long tensor for index, but got {found}")));
+    }
     if own.dtype() != source.dtype() {
         let (own, given) = (own.dtype().scalar_type_name(), source.dtype().scalar_type_name());
         return Err(invalid(format!(
@@ -293,7 +353,7 @@ fn check_copied(own: &Tensor, index: &Tensor, source: &Tensor, at: usize) -> Res
         let (own, given) = (listed(rest(own)), listed(rest(source)));
         return Err(invalid(format!(
             "index_copy_(): Source/destination tensor must have same slice shapes. Destination slice shape: {own} at \
-             dimension {at} and source slice shape: {given} at dimension {at}."
+             dimension {at} and source slice shape: {given} at dimension 0."
         )));
     }
     let size = with_dimension(source)?.sizes()[at];

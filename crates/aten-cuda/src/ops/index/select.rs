@@ -24,11 +24,15 @@ impl Tensor {
             let (numel, sizes) = (self.numel(), self.sizes());
             // Each dimension's numbers lie together, as torch has it.
             let rows = |total: i64| Self::uninitialized(&[rank, total], DType::I64, self);
+            let none = || rows(0)?.with_layout(Dims::from_slice(&[0, rank]), Dims::from_slice(&[1, 0]), 0);
             if numel == 0 {
-                return rows(0)?.t();
+                return none();
             }
             if is_host(self.device()) {
                 let kept = kept_on_host(&mask)?;
+                if kept.is_empty() {
+                    return none();
+                }
                 let mut numbers = host_memory::with_capacity(kept.len().saturating_mul(sizes.len()))?;
                 for dim in 0..sizes.len() {
                     let below = shape::numel(&sizes[dim + 1..]);
@@ -39,8 +43,11 @@ impl Tensor {
             }
             let kept = Kept::count(&mask)?;
             let total = kept.total()?;
+            if total == 0 {
+                return none();
+            }
             let out = rows(total)?;
-            if total > 0 && rank > 0 {
+            if rank > 0 {
                 kept.coordinates(&out, sizes, total)?;
             }
             out.t()
@@ -57,7 +64,7 @@ impl Tensor {
         let run = || {
             check_mask(mask, "masked_select: expected BoolTensor for mask")?;
             common_device([self, mask])?;
-            let sizes = shape::broadcast(self.sizes(), mask.sizes())?;
+            let sizes = shape::broadcast(mask.sizes(), self.sizes())?;
             let (elements, mask) = (self.expand(&sizes)?.packed()?, mask.expand(&sizes)?.contiguous()?);
             let empty = |total: i64| Self::uninitialized(&[total], self.dtype(), self);
             if mask.numel() == 0 {

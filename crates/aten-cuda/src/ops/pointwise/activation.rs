@@ -14,7 +14,7 @@ use crate::tensor::Tensor;
 operations! {
     /// Each element, or zero where it is negative (`torch.relu`).
     relu, relu_, relu_out(): Operation::new("relu", "clamp_scalar_cuda", Rule::Common, accept::real_but_bool,
-        relu_of).check(|p| (p.common == DType::Bool).then(|| "Boolean inputs not supported for relu".to_owned()));
+        relu_of).check(no_relu);
     /// Each element, times `slope` where it is negative (`torch.nn.functional.leaky_relu`).
     leaky_relu, leaky_relu_, leaky_relu_out(; slope): Operation::new("leaky_relu", "leaky_relu_cuda", Rule::Common,
         accept::float, leaky_relu_of).limit(Limit::Computed);
@@ -49,6 +49,15 @@ operations! {
 fn relu_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {
     let zero = like(graph, values[0], 0.0);
     extreme_or_nan(graph, Binary::Max, values[0], zero)
+}
+
+fn no_relu(p: &Participating<'_>) -> Option<String> {
+    let text = match p.common {
+        DType::Bool => "Boolean inputs not supported for relu",
+        common if common.is_complex() => "clamp is not supported for complex types",
+        _ => return None,
+    };
+    Some(text.to_owned())
 }
 
 fn wrong_hardtanh(p: &Participating<'_>) -> Option<String> {

@@ -19,7 +19,7 @@ operations! {
         accept::real, add_scaled).complex(|g, _, v| {
         let scaled = complex::mul(g, v[2], v[1]);
         complex::add(g, v[0], scaled)
-    }).check(wrong_alpha).limit(Limit::Device);
+    }).late_check(wrong_alpha).limit(Limit::Factor);
     /// The difference of the elements (`torch.sub`).
     sub, sub_, sub_out(other): Operation::new("sub", "ufunc_add_CUDA", Rule::Common, accept::real_but_bool,
         |g, _, v| formula::sub(g, v[0], v[1])).complex(|g, _, v| complex::sub(g, v[0], v[1])).check(no_bools);
@@ -28,7 +28,7 @@ operations! {
         accept::real_but_bool, sub_scaled).complex(|g, _, v| {
         let scaled = complex::mul(g, v[2], v[1]);
         complex::sub(g, v[0], scaled)
-    }).check(|p| no_bools(p).or_else(|| wrong_alpha(p))).limit(Limit::Negated);
+    }).check(no_bools).late_check(wrong_alpha).limit(Limit::Negated);
     /// The product of the elements; of booleans, whether both are true (`torch.mul`).
     mul, mul_, mul_out(other): Operation::new("mul", "mul_cuda", Rule::Common, accept::real,
         |g, _, v| product_of(g, v[0], v[1])).complex(|g, _, v| complex::mul(g, v[0], v[1]));
@@ -118,6 +118,12 @@ impl Tensor {
 }
 
 fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<[Operand<'a>; 2], [Scalar; 0]>> {
+    if let (DType::Bool, Operand::Number(Scalar::Bool(exponent))) = (base.dtype(), &exponent) {
+        // torch has no kernel for booleans, and needs none: the first power is the base, the zeroth one is true.
+        let ones = || super::compare::TABLE.iter().copied().find(|row| row.name == "eq");
+        let row = if *exponent { Some(&rows::maximum) } else { ones() };
+        return Ok(Call::new(row.unwrap_or(&rows::pow), [base.into(), base.into()], []));
+    }
     match rounded_exponent(base, exponent)? {
         Operand::Number(Scalar::Int(number)) if number < 0 && base.dtype().category() <= Category::Integral => {
             Err(invalid("Integers to negative integer powers are not allowed."))

@@ -141,7 +141,20 @@ pub(super) fn expm1(graph: &mut Graph, a: Pair) -> Pair {
 
 pub(crate) fn log(graph: &mut Graph, a: Pair) -> Pair {
     let magnitude = magnitude(graph, a);
-    (graph.call(Math::Log, &[magnitude]), graph.call(Math::Atan2, &[a.1, a.0]))
+    let far = graph.call(Math::Log, &[magnitude]);
+    // Near one the square of the magnitude less one keeps the digits that the magnitude loses.
+    let (first, second) = (formula::abs(graph, a.0), formula::abs(graph, a.1));
+    let (large, small) = (graph.binary(Binary::Max, first, second), graph.binary(Binary::Min, first, second));
+    let (one, half) = (like(graph, a.0, 1.0), like(graph, a.0, 0.5));
+    let (less, more) = (formula::sub(graph, large, one), formula::add(graph, large, one));
+    let product = formula::mul(graph, less, more);
+    let square = graph.fma(small, small, product);
+    let doubled = graph.call(Math::Log1p, &[square]);
+    let near = formula::mul(graph, doubled, half);
+    let distance = formula::sub(graph, magnitude, one);
+    let distance = formula::abs(graph, distance);
+    let is_near = compare_with(graph, Compare::Lt, distance, 0.25);
+    (graph.select(is_near, near, far), graph.call(Math::Atan2, &[a.1, a.0]))
 }
 
 pub(super) fn log2(graph: &mut Graph, a: Pair) -> Pair {
@@ -361,9 +374,13 @@ pub(super) fn atanh(graph: &mut Graph, a: Pair) -> Pair {
     let (one, two, four) = (like(graph, a.0, 1.0), like(graph, a.0, 2.0), like(graph, a.0, 4.0));
     let (below, above) = (formula::sub(graph, one, a.0), formula::add(graph, one, a.0));
     let square = formula::mul(graph, a.1, a.1);
-    let (distance, scaled) = (graph.fma(below, below, square), formula::mul(graph, a.0, four));
+    // Of the magnitude, since the ratio of a number near minus one would lose its digits.
+    let magnitude = formula::abs(graph, a.0);
+    let rest = formula::sub(graph, one, magnitude);
+    let (distance, scaled) = (graph.fma(rest, rest, square), formula::mul(graph, magnitude, four));
     let ratio = formula::div(graph, scaled, distance);
     let log = graph.call(Math::Log1p, &[ratio]);
+    let log = copy_sign(graph, log, a.0);
     let minus_square = formula::neg(graph, square);
     let (width, doubled) = (graph.fma(below, above, minus_square), formula::mul(graph, a.1, two));
     let angle = graph.call(Math::Atan2, &[doubled, width]);
@@ -408,8 +425,8 @@ pub(super) fn sigmoid(graph: &mut Graph, _: DType, values: &[Pair]) -> Pair {
     div(graph, one, divisor)
 }
 
-/// e to the power of the exponent times the logarithm. Zero to the power of zero is one, to that of another number it
-/// is zero.
+/// e to the power of the exponent times the logarithm. Zero to the power of zero is one, to that of a number with a positive
+/// real part it is zero.
 pub(super) fn pow(graph: &mut Graph, _: DType, values: &[Pair]) -> Pair {
     let (base, exponent) = (values[0], values[1]);
     let logarithm = log(graph, base);
@@ -422,6 +439,9 @@ pub(super) fn pow(graph: &mut Graph, _: DType, values: &[Pair]) -> Pair {
         graph.binary(Binary::And, real, imaginary)
     };
     let (no_base, no_exponent) = (is_zero(graph, base), is_zero(graph, exponent));
+    // To other powers, zero gives infinities and NaNs by the formula.
+    let is_positive = compare_with(graph, Compare::Gt, exponent.0, 0.0);
+    let no_base = graph.binary(Binary::And, no_base, is_positive);
     let of_zero = |graph: &mut Graph, part| graph.select(no_base, zero, part);
     let (real, imaginary) = (of_zero(graph, power.0), of_zero(graph, power.1));
     (graph.select(no_exponent, one, real), graph.select(no_exponent, zero, imaginary))

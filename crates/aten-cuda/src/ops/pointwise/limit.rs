@@ -19,7 +19,9 @@ pub(crate) enum Limit {
     Common,
     /// Scalars must fit into the common dtype on the host, and into the compute dtype on a device.
     Device,
-    /// Like [`Limit::Device`], for the negated scalars.
+    /// As [`Limit::Device`], for the operation's own numbers alone.
+    Factor,
+    /// As [`Limit::Factor`], for the negatives of the numbers.
     Negated,
     /// Scalars must fit into the compute dtype: `f32` for floats of 16 bits, and on a device `i64` for integers.
     Computed,
@@ -39,7 +41,9 @@ impl Limit {
         match self {
             Self::Cut => None,
             Self::Common => Some(common),
-            Self::Device | Self::Negated | Self::Bound => Some(if on_host { common } else { common.computed() }),
+            Self::Device | Self::Factor | Self::Negated | Self::Bound => {
+                Some(if on_host { common } else { common.computed() })
+            }
             Self::Computed => Some(match common {
                 DType::C32 => DType::C32,
                 whole if whole.is_integral() && !on_host => DType::I64,
@@ -74,8 +78,13 @@ pub(super) fn check(
 ) -> Result<()> {
     let limit = operation.limit;
     let Some(dtype) = limit.dtype(common, on_host) else { return Ok(()) };
-    let bases = usize::from(limit == Limit::Exponent);
-    let among = operands.iter().skip(bases).filter_map(|operand| match operand {
+    let skipped = match limit {
+        Limit::Exponent => 1,
+        // Numbers among the operands are cut.
+        Limit::Negated | Limit::Factor => operands.len(),
+        _ => 0,
+    };
+    let among = operands.iter().skip(skipped).filter_map(|operand| match operand {
         Operand::Number(number) => Some(*number),
         Operand::Tensor(_) => None,
     });

@@ -67,8 +67,10 @@ pub struct Operation {
     pub(crate) build: Build<Value>,
     /// The same on complex numbers as pairs of real ones, where there is such a thing.
     pub(crate) complex: Option<Build<Pair>>,
-    /// What else is wrong with operands, as the text that torch has for it.
+    /// What else is wrong with operands, as the text that torch has for it: looked for before sizes and outputs.
     pub(crate) check: fn(&Participating<'_>) -> Option<String>,
+    /// Faults of operands that torch looks for after sizes and outputs, as its text for them.
+    pub(crate) late_check: fn(&Participating<'_>) -> Option<String>,
     /// Whether numbers among the operands count as tensors without dimensions for the layout of the result.
     pub(crate) wraps_numbers: bool,
     /// Whether numbers among the operands are rounded to the common dtype.
@@ -112,6 +114,8 @@ pub(crate) struct Participating<'a> {
     pub(crate) dtypes: &'a [DType],
     /// The operation's own numbers.
     pub(crate) numbers: &'a [Scalar],
+    /// Whether the tensors are on the host, whose texts differ in some operations.
+    pub(crate) on_host: bool,
 }
 
 /// How dtypes combine.
@@ -169,6 +173,7 @@ impl Operation {
             build,
             complex: None,
             check: |_| None,
+            late_check: |_| None,
             wraps_numbers: true,
             rounds_numbers: false,
             limit: Limit::Cut,
@@ -186,6 +191,11 @@ impl Operation {
     /// The row with something else that may be wrong.
     pub(crate) const fn check(self, check: fn(&Participating<'_>) -> Option<String>) -> Self {
         Self { check, ..self }
+    }
+
+    /// The row with something else that may be wrong, which is looked for after sizes and outputs.
+    pub(crate) const fn late_check(self, late_check: fn(&Participating<'_>) -> Option<String>) -> Self {
+        Self { late_check, ..self }
     }
 
     /// The row with numbers that do not count for the layout.

@@ -17,7 +17,9 @@ use crate::base::shape::{self, Dims};
 use crate::iterate::{self, OperandLayout};
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::copy::preserved_strides;
-use crate::tensor::{Context, Operand, Tensor, check_overlap, empty_strided, is_host, repeats, resize_output};
+use crate::tensor::{
+    Context, Operand, Tensor, check_overlap, empty_strided, is_host, repeats, resize_output, scalar_bytes, scalar_of,
+};
 
 /// What an operand is once the device is known: a tensor there, or a number.
 #[derive(Clone, Copy)]
@@ -123,8 +125,8 @@ fn new(operation: &'static Operation, operands: &[Operand<'_>], numbers: &[Scala
 
 /// Treatment of an output whose sizes differ from the result's.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Output {
-    /// The output is the first operand: other sizes are rejected.
+pub(super) enum Output {
+    /// It is refused: it is the first operand.
     InPlace,
     /// The output is resized to the result.
     Resized,
@@ -142,18 +144,15 @@ fn elementwise_into(
         if whole::write(operation, operands, numbers, out)? {
             return Ok(());
         }
-        let prepared = Prepared::new(operation, operands, numbers)?;
-        if kind == Output::Resized && out.sizes() != prepared.sizes.as_slice() {
-            prepared.check_place(out)?;
-            check_overlap(out, &[])?;
-            resize_output(out, &prepared.tensors(), &prepared.sizes, || prepared.strides(operands))?;
+        if operation.name == "nan_to_num" && kind == Output::InPlace && out.dtype().category() < Category::Floating {
+            return Ok(());
         }
-        match prepared.check_output(out) {
-            Err(_) if operation.name == "masked_fill" && kind == Output::InPlace && repeats(out) => {
-                fill_repeated(&prepared, out, numbers)
-            }
-            checked => checked.and_then(|()| prepared.run(out)),
+        if operation.name == "masked_fill" && kind == Output::InPlace && repeats(out) {
+            return fill_repeated(&Prepared::new(operation, operands, numbers)?, out, numbers);
         }
+        let prepared = Prepared::for_output(operation, operands, numbers, Some((out, kind)))?;
+        resize_output(out, &prepared.tensors(), &prepared.sizes, || prepared.strides(operands))?;
+        prepared.run(out)
     };
     run().of_operands(operation.name, operands)
 }
@@ -175,10 +174,10 @@ fn fill_repeated(prepared: &Prepared<'_>, out: &Tensor, numbers: &[Scalar]) -> R
     own.masked_fill_(&named, value).map(drop)
 }
 
-/// Returns the layout of an operand after conversion to the common dtype. Boolean operands are not converted.
-fn converted_layout(tensor: &Tensor, common: DType) -> OperandLayout {
+/// Returns the layout of an operand after a conversion to the common dtype. Conditions are not converted.
+fn converted_layout(tensor: &Tensor, common: DType, keeps_bools: bool) -> OperandLayout {
     let strides = match tensor.dtype() {
-        kept if kept == common || kept == DType::Bool => Dims::from_slice(tensor.strides()),
+        kept if kept == common || keeps_bools && kept == DType::Bool => Dims::from_slice(tensor.strides()),
         _ => preserved_strides(tensor),
     };
     OperandLayout::of(tensor, Dims::from_slice(tensor.sizes()), strides)
@@ -186,32 +185,46 @@ fn converted_layout(tensor: &Tensor, common: DType) -> OperandLayout {
 
 impl<'a> Prepared<'a> {
     pub(super) fn new(operation: &'static Operation, operands: &[Operand<'a>], numbers: &'a [Scalar]) -> Result<Self> {
+        Self::for_output(operation, operands, numbers, None)
+    }
+
+    /// Checks the call in torch's order: what the operation itself refuses, memory that the output shares, sizes, dtypes of
+    /// the output, and whether there is a kernel for the dtype.
+    pub(super) fn for_output(
+        operation: &'static Operation,
+        operands: &[Operand<'a>],
+        numbers: &'a [Scalar],
+        output: Option<(&Tensor, Output)>,
+    ) -> Result<Self> {
         if operands.len() != operation.arity || numbers.len() != operation.numbers {
             let (given, wanted) = (operands.len() + numbers.len(), operation.arity + operation.numbers);
             return Err(invalid(format!("{} takes {wanted} arguments, not {given}", operation.name)));
         }
         let (given, device) = place(operands)?;
-        let mut participants = Participants::default();
-        let mut sizes = Dims::new();
-        for (at, operand) in operands.iter().enumerate() {
-            let counts = !(operation.takes_condition && at == 0);
-            match operand {
-                Operand::Tensor(tensor) => {
-                    if counts {
-                        participants.tensor(tensor.dtype(), tensor.dim())?;
-                    }
-                    if sizes.as_slice() != tensor.sizes() {
-                        sizes = shape::broadcast(&sizes, tensor.sizes())?;
-                    }
-                }
-                Operand::Number(number) if counts => participants.number(*number),
-                Operand::Number(_) => {}
+        let common = common_dtype(operation, operands)?;
+        let dtypes: SmallVec<[DType; 3]> = operands.iter().map(Operand::default_dtype).collect();
+        let participating = Participating { common, dtypes: &dtypes, numbers, on_host: is_host(device) };
+        refuse((operation.check)(&participating))?;
+        let mut prepared = Self { operation, given, numbers, common, sizes: Dims::new(), device };
+        if let Some((out, _)) = output {
+            prepared.check_early(out)?;
+            check_overlap(out, &prepared.tensors())?;
+        }
+        for tensor in prepared.tensors() {
+            if prepared.sizes.as_slice() != tensor.sizes() {
+                prepared.sizes = shape::broadcast(&prepared.sizes, tensor.sizes())?;
             }
         }
-        let common = participants.result()?;
-        check(operation, common, operands, numbers)?;
+        if let Some((out, kind)) = output {
+            prepared.check_sizes(out, kind)?;
+            prepared.check_place(out)?;
+        }
+        refuse((operation.late_check)(&participating))?;
+        if !operation.accepts(common) {
+            return Err(TensorError::NotImplemented { kernel: operation.kernel.to_owned(), dtype: common }.into());
+        }
         limit::check(operation, common, operands, numbers, is_host(device))?;
-        Ok(Self { operation, given, numbers, common, sizes, device })
+        Ok(prepared)
     }
 
     fn tensors(&self) -> SmallVec<[&'a Tensor; 3]> {
@@ -224,31 +237,65 @@ impl<'a> Prepared<'a> {
     /// Returns the strides of a new result.
     fn strides(&self, operands: &[Operand<'_>]) -> Dims {
         let (operation, tensors) = (self.operation, self.tensors());
-        let has_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
-        let beside_number = operation.wraps_numbers && has_number;
+        let is_number = |operand: &Operand<'_>| matches!(operand, Operand::Number(_));
+        let beside_number = match operation.name {
+            // A number as exponent is no operand in torch.
+            "pow" | "pow_two" | "pow_half" => operands.first().is_some_and(is_number),
+            _ => operation.wraps_numbers && operands.iter().any(is_number),
+        };
+        let computed = operation.rule.computed(self.common);
+        let on_host = is_host(self.device);
         let is_integral = self.common.category() <= Category::Integral;
         match (operation.layout, tensors.first()) {
             (Layout::Rows, _) => shape::contiguous_strides(&self.sizes),
+            (Layout::Copied, _) if on_host && operation.name == "logsigmoid" => shape::contiguous_strides(&self.sizes),
             (Layout::Converted, _) => {
                 let converted: SmallVec<[OperandLayout; 3]> =
-                    tensors.iter().map(|tensor| converted_layout(tensor, self.common)).collect();
+                    tensors.iter().map(|tensor| converted_layout(tensor, self.common, true)).collect();
                 let converted: SmallVec<[&OperandLayout; 3]> = converted.iter().collect();
                 iterate::result_strides(&self.sizes, &converted, beside_number)
             }
             (Layout::Copied, Some(first)) => preserved_strides(first),
             (Layout::CopiedIntegers, Some(first)) if is_integral => preserved_strides(first),
+            // torch's host converts operands before it looks at their layout, its device on the way.
+            (Layout::Visited, Some(_)) if on_host && !operation.takes_condition => {
+                let converted: SmallVec<[OperandLayout; 3]> =
+                    tensors.iter().map(|tensor| converted_layout(tensor, computed, false)).collect();
+                let converted: SmallVec<[&OperandLayout; 3]> = converted.iter().collect();
+                iterate::result_strides(&self.sizes, &converted, beside_number)
+            }
             _ => iterate::result_strides(&self.sizes, &tensors, beside_number),
         }
     }
 
-    /// Checks that the result can go into a tensor.
-    pub(super) fn check_output(&self, out: &Tensor) -> Result<()> {
-        self.check_place(out)?;
-        if out.sizes() != self.sizes.as_slice() {
+    /// Checks the dtype of an output where torch does so before all else.
+    fn check_early(&self, out: &Tensor) -> Result<()> {
+        let (found, expected) = (out.dtype().scalar_type_name(), self.common.scalar_type_name());
+        match self.operation.name {
+            "signbit" if out.dtype() != DType::Bool => Err(invalid("signbit does not support non-boolean outputs.")),
+            "nan_to_num" if out.dtype() != self.common => {
+                Err(invalid(format!("nan_to_num: dtype of out: {found} should be same as input: {expected}")))
+            }
+            // torch's host has the kernel's own text.
+            "logsigmoid" if is_host(self.device) && !self.operation.accepts(self.common) => {
+                let kernel = "log_sigmoid_cpu".to_owned();
+                Err(TensorError::NotImplemented { kernel, dtype: self.common }.into())
+            }
+            "logsigmoid" if is_host(self.device) && out.dtype() != self.common => {
+                Err(invalid(format!("expected scalar type {expected} but found {found}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the sizes of an output, which stay if it is one of the operands.
+    fn check_sizes(&self, out: &Tensor, kind: Output) -> Result<()> {
+        let stays = kind == Output::InPlace || self.tensors().iter().any(|operand| std::ptr::eq(*operand, out));
+        if stays && out.sizes() != self.sizes.as_slice() {
             let (output, result) = (out.sizes().to_vec(), self.sizes.to_vec());
             return Err(TensorError::OutputShape { output, result }.into());
         }
-        check_overlap(out, &self.tensors())
+        Ok(())
     }
 
     /// Checks that the result can be cast to the dtype of `out`, and that both are on one device.
@@ -276,15 +323,27 @@ impl<'a> Prepared<'a> {
         let computed = self.operation.rule.computed(self.common);
         let (key, program) = self.program(out.dtype())?;
         let own = self.given.iter().enumerate().filter_map(|(at, given)| match given {
-            Given::Number(number) => Some((self.operation.read_as(at, computed), *number)),
+            Given::Number(number) => Some((self.operation.read_as(at, computed), self.rounded(*number))),
             Given::Tensor(_) => None,
         });
-        let all = own.chain(self.numbers.iter().map(|&number| (computed, number)));
+        let all = own.chain(self.numbers.iter().map(|&number| (computed, self.rounded(number))));
         let scalars: SmallVec<[u64; 4]> =
             all.flat_map(|(dtype, number)| scalar_bits(number, dtype.compute_type(), dtype.parts())).collect();
         let inputs = self.tensors();
         let work = Work { key, program, outputs: &[out], inputs: &inputs, scalars: &scalars };
         launch::run(&work, &self.sizes)
+    }
+
+    /// A number as the operation takes it. torch's host rounds those of sums of short floats to the dtype, its device
+    /// does not.
+    fn rounded(&self, number: Scalar) -> Scalar {
+        let is_sum = matches!(self.operation.name, "add" | "sub" | "add_alpha" | "sub_alpha");
+        match self.common {
+            DType::F16 | DType::BF16 if is_sum && is_host(self.device) => {
+                scalar_of(&scalar_bytes(number, self.common), self.common)
+            }
+            _ => number,
+        }
     }
 
     /// The dtype of each operand that is a tensor.
@@ -364,16 +423,21 @@ fn program(
     graph.finish()
 }
 
-/// Whether the operation is there for what it is given.
-fn check(operation: &'static Operation, common: DType, operands: &[Operand<'_>], numbers: &[Scalar]) -> Result<()> {
-    let dtypes: SmallVec<[DType; 3]> = operands.iter().map(Operand::default_dtype).collect();
-    if let Some(text) = (operation.check)(&Participating { common, dtypes: &dtypes, numbers }) {
-        return Err(invalid(text));
+/// Returns the dtype that the operands have in common.
+fn common_dtype(operation: &'static Operation, operands: &[Operand<'_>]) -> Result<DType> {
+    let mut participants = Participants::default();
+    for operand in operands.iter().skip(usize::from(operation.takes_condition)) {
+        match operand {
+            Operand::Tensor(tensor) => participants.tensor(tensor.dtype(), tensor.dim())?,
+            Operand::Number(number) => participants.number(*number),
+        }
     }
-    if !operation.accepts(common) {
-        return Err(TensorError::NotImplemented { kernel: operation.kernel.to_owned(), dtype: common }.into());
-    }
-    Ok(())
+    participants.result()
+}
+
+/// Refuses a call with a text, if there is one.
+fn refuse(text: Option<String>) -> Result<()> {
+    text.map_or(Ok(()), |text| Err(invalid(text)))
 }
 
 /// Rejects an output whose dtype differs from the result's, for the operations for which torch does so.
@@ -385,8 +449,6 @@ fn check_output_dtype(name: &str, common: DType, result: DType, out: DType) -> R
     match name {
         // The magnitude of a complex number may be stored in a wider or a complex output.
         "abs" if common.is_complex() => Ok(()),
-        "signbit" => Err(invalid("signbit does not support non-boolean outputs.")),
-        "nan_to_num" => Err(invalid(format!("nan_to_num: dtype of out: {found} should be same as input: {expected}"))),
         "abs" | "neg" | "sign" | "round" | "round_decimals" | "floor" | "ceil" | "trunc" | "frac" | "bitwise_not"
         | "conj_physical" | "gelu" | "gelu_tanh" | "silu" | "mish" | "softplus" | "hardtanh" | "leaky_relu"
         | "logsigmoid" => Err(invalid(format!("Found dtype {found} but expected {expected}"))),

@@ -80,6 +80,7 @@ impl Tensor {
     /// The mask is not boolean, the value has dimensions or does not fit into the dtype, the sizes do not broadcast,
     /// the tensors are on several devices, there is not enough memory, or the device failed.
     pub fn masked_fill<'a>(&'a self, mask: &'a Self, value: impl Into<Operand<'a>>) -> Result<Self> {
+        broadcast(mask.sizes(), self.sizes())?;
         match Filling::of(self, mask, value.into())? {
             Filling::Number(value) => Call::new(&rows::fill, [mask.into(), self.into()], [value]).made(),
             Filling::Element(value) => {
@@ -104,7 +105,11 @@ impl Tensor {
     /// # Errors
     /// Those of [`Self::masked_fill`]; the result does not fit `out`.
     pub fn masked_fill_out<'a>(&'a self, mask: &'a Self, value: impl Into<Operand<'a>>, out: &Self) -> Result<()> {
-        match Filling::of(self, mask, value.into())? {
+        let filling = Filling::of(self, mask, value.into())?;
+        if mask.dtype() == DType::Bool {
+            broadcast(self.sizes(), mask.sizes())?;
+        }
+        match filling {
             Filling::Number(value) => Call::new(&rows::fill, [mask.into(), self.into()], [value]).written(out),
             Filling::Element(value) => {
                 Call::new(&rows::select, [mask.into(), (&value).into(), self.into()], []).written(out)
@@ -119,7 +124,9 @@ impl Tensor {
     /// memory, or the device failed.
     #[doc(alias = "where")]
     pub fn where_cond<'a>(&'a self, yes: impl Into<Operand<'a>>, no: impl Into<Operand<'a>>) -> Result<Self> {
-        Call::new(&rows::select, [self.into(), yes.into(), no.into()], []).made()
+        let bytes = condition_of_bytes(self)?;
+        let condition = bytes.as_ref().unwrap_or(self);
+        Call::new(&rows::select, [condition.into(), yes.into(), no.into()], []).made()
     }
 
     /// [`Self::where_cond`] into `out`.
@@ -132,11 +139,25 @@ impl Tensor {
         no: impl Into<Operand<'a>>,
         out: &Self,
     ) -> Result<()> {
-        Call::new(&rows::select, [self.into(), yes.into(), no.into()], []).written_out(out)
+        let bytes = condition_of_bytes(self)?;
+        let condition = bytes.as_ref().unwrap_or(self);
+        Call::new(&rows::select, [condition.into(), yes.into(), no.into()], []).written_out(out)
     }
 }
 
-/// Fill value of `masked_fill`.
+/// Returns a condition of bytes as booleans, with torch's warning; `None` for any other.
+fn condition_of_bytes(condition: &Tensor) -> Result<Option<Tensor>> {
+    if condition.dtype() != DType::U8 {
+        return Ok(None);
+    }
+    c10_core::warn(
+        "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version of \
+         PyTorch. Use a boolean condition instead.",
+    );
+    condition.to_dtype(DType::Bool).map(Some)
+}
+
+/// The value of `masked_fill`.
 enum Filling {
     Number(Scalar),
     /// A one-element tensor on the device, of the dtype of the elements that it replaces.
@@ -160,7 +181,7 @@ impl Filling {
             return Ok(Self::Number(value.item()?));
         }
         let given = [mask.dtype()];
-        if let Some(text) = no_mask(&Participating { common: dtype, dtypes: &given, numbers: &[] }) {
+        if let Some(text) = no_mask(&Participating { common: dtype, dtypes: &given, numbers: &[], on_host: false }) {
             return Err(invalid(text));
         }
         if value.dtype().is_complex() && !dtype.is_complex() {
@@ -176,6 +197,9 @@ fn clamp_call<'a>(
     min: Option<Operand<'a>>,
     max: Option<Operand<'a>>,
 ) -> Result<Call<Several<Operand<'a>>, Several<Scalar>>> {
+    // torch looks whether one of two bounds is a NaN, as an `f64`, and converts a single one.
+    let limit = if min.is_some() && max.is_some() { DType::F64 } else { elements.dtype() };
+    let (min, max) = (real_bound(elements, min, limit)?, real_bound(elements, max, limit)?);
     Ok(match (min, max) {
         (Some(min), Some(max)) => Call::of_several(&rows::clamp, [elements.into(), min, max], []),
         (Some(min), None) => {
@@ -188,8 +212,19 @@ fn clamp_call<'a>(
     })
 }
 
-/// Returns the only bound of a call; a scalar NaN becomes `nothing`, which bounds nothing. With two bounds a NaN makes
-/// all elements NaN.
+/// A bound without its imaginary part, which has to be zero. Only complex bounds of integers promote, and are refused so.
+fn real_bound<'a>(elements: &Tensor, bound: Option<Operand<'a>>, limit: DType) -> Result<Option<Operand<'a>>> {
+    match bound {
+        Some(Operand::Number(Scalar::Complex(value))) if elements.dtype().is_floating_point() => {
+            Scalar::Complex(value).check_fits(limit)?;
+            Ok(Some(Operand::Number(Scalar::Float(value.re))))
+        }
+        other => Ok(other),
+    }
+}
+
+/// The only bound of a call. A number that is a NaN bounds nothing, though beside another bound it makes all elements a
+/// NaN.
 fn single_bound(bound: Operand<'_>, nothing: f64) -> Operand<'_> {
     match bound {
         Operand::Number(Scalar::Float(number)) if number.is_nan() => Operand::Number(nothing.into()),
@@ -207,7 +242,10 @@ fn no_condition(p: &Participating<'_>) -> Option<String> {
 fn no_mask(p: &Participating<'_>) -> Option<String> {
     let given = *p.dtypes.first()?;
     let name = given.scalar_type_name();
-    (given != DType::Bool).then(|| format!("masked_fill only supports boolean masks, but got mask with dtype {name}"))
+    let text =
+        |kernel: &str, name: &str| format!("{kernel} only supports boolean masks, but got mask with dtype {name}");
+    (given != DType::Bool)
+        .then(|| if p.on_host { text("masked_fill_", given.meta_name()) } else { text("masked_fill", name) })
 }
 
 fn no_order(p: &Participating<'_>, name: &str) -> Option<String> {
@@ -226,9 +264,9 @@ fn no_integer_division(p: &Participating<'_>) -> Option<String> {
 
 fn one_dtype(p: &Participating<'_>) -> Option<String> {
     let &[first, ref others @ ..] = p.dtypes else { return None };
-    let name = |dtype: DType| dtype.torch_name().trim_start_matches("torch.").to_owned();
-    let found = *others.iter().find(|&&dtype| dtype != first)?;
-    Some(format!("expected dtype {} for `end` but got dtype {}", name(first), name(found)))
+    let (at, found) = others.iter().enumerate().find(|&(_, &dtype)| dtype != first)?;
+    let (name, first, found) = (if at == 0 { "end" } else { "weight" }, first.meta_name(), found.meta_name());
+    Some(format!("expected dtype {first} for `{name}` but got dtype {found}"))
 }
 
 fn addcmul_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {

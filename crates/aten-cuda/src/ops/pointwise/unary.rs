@@ -42,16 +42,16 @@ operations! {
         |g, _, v| g.call(Math::Rsqrt, v)).complex(complex::rsqrt);
     /// The next whole number downwards (`torch.floor`).
     floor, floor_, floor_out(): Operation::new("floor", "floor_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| whole(g, Unary::Floor, v[0]));
+        |g, _, v| whole(g, Unary::Floor, v[0])).check(|p| no_complex(p, "floor"));
     /// The next whole number upwards (`torch.ceil`).
     ceil, ceil_, ceil_out(): Operation::new("ceil", "ceil_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| whole(g, Unary::Ceil, v[0]));
+        |g, _, v| whole(g, Unary::Ceil, v[0])).check(|p| no_complex(p, "ceil"));
     /// The nearest whole number, halves to the even one (`torch.round`).
     round, round_, round_out(): Operation::new("round", "round_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| whole(g, Unary::Round, v[0]));
     /// The next whole number towards zero (`torch.trunc`, `torch.fix`).
     trunc, trunc_, trunc_out(): Operation::new("trunc", "trunc_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| whole(g, Unary::Trunc, v[0]));
+        |g, _, v| whole(g, Unary::Trunc, v[0])).check(|p| no_complex(p, "trunc"));
     /// What is left of each element without its whole part, with the element's sign (`torch.frac`).
     frac, frac_, frac_out(): Operation::new("frac", "frac_cuda", Rule::Common, accept::float, frac_of);
     /// Whether each element is no number (`torch.isnan`).
@@ -128,7 +128,7 @@ impl Tensor {
     /// # Errors
     /// The result does not fit `out`, or the device failed.
     pub fn conj_physical_out(&self, out: &Self) -> Result<()> {
-        Call::new(&rows::conj_physical, [self.into()], []).written(out)
+        Call::new(&rows::conj_physical, [self.into()], []).written_out(out)
     }
 
     /// The tensor itself (`torch.positive`).
@@ -180,6 +180,10 @@ fn round_at(graph: &mut Graph, dtype: DType, [value, power]: [Value; 2], is_fine
     let scaled = scale(graph, value, is_finer);
     let rounded = graph.unary(Unary::Round, scaled);
     scale(graph, rounded, !is_finer)
+}
+
+fn no_complex(p: &Participating<'_>, name: &str) -> Option<String> {
+    p.common.is_complex().then(|| format!("{name} is not supported for complex inputs"))
 }
 
 fn no_negative_bools(p: &Participating<'_>) -> Option<String> {

@@ -15,7 +15,7 @@ use c10_core::{DeviceIndex, Runtime};
 use kernel_ir::Type;
 use smallvec::SmallVec;
 
-use super::run::{Prepared, scalar_bits};
+use super::run::{Output, Prepared, scalar_bits};
 use super::{Operation, Participating, limit};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
@@ -201,14 +201,12 @@ fn make(
     out: Option<&Tensor>,
     key: Key,
 ) -> Result<Option<Rc<Entry>>> {
-    let prepared = Prepared::new(operation, operands, numbers)?;
+    let output = out.map(|out| (out, Output::InPlace));
+    let prepared = Prepared::for_output(operation, operands, numbers, output)?;
     let computed = operation.rule.computed(prepared.common);
     let result = operation.rule.result(prepared.common);
     if computed.is_complex() || result.is_complex() {
         return Ok(None);
-    }
-    if let Some(out) = out {
-        prepared.check_output(out)?;
     }
     let (program_key, program) = prepared.program(out.map_or(result, Tensor::dtype))?;
     let own = operands.iter().enumerate().filter(|(_, operand)| tensor_of(operand).is_none());
@@ -236,7 +234,8 @@ fn words(
         return Ok(words);
     }
     let dtypes: SmallVec<[DType; 3]> = operands.iter().map(Operand::default_dtype).collect();
-    if let Some(text) = (operation.check)(&Participating { common: entry.common, dtypes: &dtypes, numbers }) {
+    let participating = Participating { common: entry.common, dtypes: &dtypes, numbers, on_host: false };
+    if let Some(text) = (operation.check)(&participating).or_else(|| (operation.late_check)(&participating)) {
         return Err(invalid(text));
     }
     limit::check(operation, entry.common, operands, numbers, false)?;

@@ -52,7 +52,10 @@ macro_rules! extreme {
 
         static $with: Operation = Operation {
             name: $with_name,
-            computed: |dtype, asked| real($kernel, dtype, asked),
+            computed: |dtype, asked| match dtype.is_complex() {
+                true => Err(invalid(concat!($all_name, "(): does not support complex input"))),
+                false => real($kernel, dtype, asked),
+            },
             results: |_, computed| vec![computed, DType::I64],
             of_nothing: false,
             complex: None,
@@ -72,6 +75,9 @@ macro_rules! extreme {
             name: $place_name,
             computed: |dtype, asked| match dtype {
                 DType::Bool => Err(invalid(concat!($place_name, "(): does not support bool input"))),
+                complex if complex.is_complex() => {
+                    Err(invalid(concat!($place_name, "(): does not support complex input")))
+                }
                 _ => real(concat!($place_name, "_cuda"), dtype, asked),
             },
             results: |_, _| vec![DType::I64],

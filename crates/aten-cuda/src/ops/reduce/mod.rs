@@ -22,7 +22,7 @@ pub(crate) mod sums;
 use kernel_ir::{Graph, Type, Value};
 
 pub use run::Dim;
-pub(crate) use run::{Call, check_output, cpp_name, launch, made_real, reduce, reduce_into};
+pub(crate) use run::{Call, check_output, check_target, launch, made_real, reduce, reduce_into};
 
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, refuse_float8};

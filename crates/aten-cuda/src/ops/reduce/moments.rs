@@ -210,6 +210,7 @@ moments! {
 
 /// The call with the number that the sum of squares is divided by: not below zero.
 fn corrected(call: Call<'_>, correction: Scalar) -> Result<Call<'_>> {
+    call.computed()?;
     #[expect(clippy::cast_precision_loss, reason = "the nearest float is meant")]
     let count = call.extent()? as f64;
     correction.check_fits(DType::F64)?;

@@ -167,15 +167,7 @@ impl Tensor {
         if let Some((_inside, input, dtype)) = autocast::with_dtype(const { Policies::of("norm") }, self, dtype)? {
             return input.norm(p, dim, keepdim, dtype);
         }
-        if let Some(dtype) =
-            dtype.filter(|dtype| dtype.category() < Category::Floating && self.dtype().category() >= Category::Floating)
-        {
-            let name = dtype.scalar_type_name();
-            return Err(invalid(format!(
-                "linalg.vector_norm: dtype should be floating point or complex, but got {name}"
-            )));
-        }
-        one(&norm_call(self, p, dim, keepdim)?.in_dtype(dtype))
+        one(&norm_call(self, p, dim, keepdim, dtype)?.in_dtype(dtype))
     }
 
     /// [`Self::norm`] into `out`.
@@ -183,11 +175,32 @@ impl Tensor {
     /// # Errors
     /// Those of [`Self::norm`]; `out` has another dtype or is on another device.
     pub fn norm_out(&self, p: impl Into<Scalar>, dim: impl Into<Dim>, keepdim: bool, out: &Self) -> Result<()> {
-        reduce_into(&norm_call(self, p.into(), dim.into(), keepdim)?, &[out])
+        reduce_into(&norm_call(self, p.into(), dim.into(), keepdim, None)?, &[out])
     }
 }
 
-fn norm_call(input: &Tensor, p: Scalar, dim: Dim, keepdim: bool) -> Result<Call<'_>> {
+/// Refuses a dtype that elements cannot be converted to without loss.
+fn check_dtype(given: DType, asked: DType) -> Result<()> {
+    if given.category() < Category::Floating || given.is_float8() {
+        return Ok(());
+    }
+    let kind = if given.is_complex() { "complex" } else { "real" };
+    let (name, own) = (asked.scalar_type_name(), given.scalar_type_name());
+    let text = if asked.category() < Category::Floating {
+        format!("dtype should be floating point or complex, but got {name}")
+    } else if asked.is_complex() != given.is_complex() {
+        format!("dtype should be {kind} for {kind} inputs, but got {name}")
+    } else if promote_types(given, asked)? != asked {
+        format!(
+            "the dtype of the input ({own}) should be convertible without narrowing to the specified dtype ({name})"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(invalid(format!("linalg.vector_norm: {text}")))
+}
+
+fn norm_call(input: &Tensor, p: Scalar, dim: Dim, keepdim: bool, dtype: Option<DType>) -> Result<Call<'_>> {
     let order = p.to_f64();
     let (row, numbers): (&'static Operation, Vec<Scalar>) = match order {
         0.0 => (&NONZERO, Vec::new()),
@@ -199,8 +212,10 @@ fn norm_call(input: &Tensor, p: Scalar, dim: Dim, keepdim: bool) -> Result<Call<
     };
     let named: Vec<i64> = dim.named().to_vec();
     let call = Call::new(row, input, dim, keepdim).with(&numbers);
+    call.computed()?;
     let has_identity = row.of_nothing && order >= 0.0;
-    for at in named.iter().filter(|_| !has_identity && input.dtype().category() >= Category::Floating) {
+    let is_bare = !has_identity && input.numel() == 0 && input.dtype().category() >= Category::Floating;
+    for at in named.iter().filter(|_| is_bare) {
         if input.dim() > 0 && input.size(*at)? == 0 {
             return Err(invalid(format!(
                 "linalg.vector_norm cannot compute the {order} norm on the dimension {at}because this dimension is empty and \
@@ -208,11 +223,14 @@ fn norm_call(input: &Tensor, p: Scalar, dim: Dim, keepdim: bool) -> Result<Call<
             )));
         }
     }
-    if !has_identity && call.extent()? == 0 && input.dtype().category() >= Category::Floating {
+    if is_bare && call.extent()? == 0 {
         return Err(invalid(format!(
             "linalg.vector_norm cannot compute the {order} norm on an empty tensor because the operation does not have an \
              identity"
         )));
+    }
+    if let Some(dtype) = dtype {
+        check_dtype(input.dtype(), dtype)?;
     }
     Ok(call)
 }

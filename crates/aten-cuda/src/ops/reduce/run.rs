@@ -13,7 +13,7 @@ use crate::base::shape::{Dims, contiguous_strides, wrap_dim};
 use crate::launch::ProgramKey;
 use crate::launch::rows::{self, RowWork};
 use crate::ops::pointwise::scalar_bits;
-use crate::tensor::{Context, Tensor, check_overlap, empty_strided, resize_output};
+use crate::tensor::{Context, Tensor, check_overlap, empty_strided, is_host, resize_output};
 
 /// Which dimensions a reduction goes over: `()` for all, one number, or several; negative ones count from the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,10 +137,55 @@ impl<'a> Call<'a> {
                 "{name}(): Expected reduction dim to be specified for input.numel() == 0.{more}"
             )));
         }
-        match dims.iter().find(|&&dim| self.input.sizes()[dim] == 0) {
+        let found = if matches!(name, "amax" | "amin") {
+            // Named as the caller names it.
+            let is_empty = |dim: &&i64| self.input.size(**dim).is_ok_and(|size| size == 0);
+            self.dim.named().iter().find(is_empty).copied()
+        } else {
+            dims.iter().find(|&&dim| self.input.sizes()[dim] == 0).and_then(|&dim| i64::try_from(dim).ok())
+        };
+        match found {
             Some(dim) => Err(invalid(format!("{name}(): Expected reduction dim {dim} to have non-zero size."))),
             None => Ok(()),
         }
+    }
+
+    /// Returns the dtype that is computed in.
+    pub(crate) fn computed(&self) -> Result<DType> {
+        (self.operation.computed)(self.input.dtype(), self.dtype)
+    }
+
+    /// Checks the call in torch's order; returns the dtype that is computed in, and the dimensions.
+    fn checked(&self, outputs: &[&Tensor]) -> Result<(DType, Vec<usize>)> {
+        let (name, given) = (self.operation.name, self.input.dtype());
+        let is_extreme = matches!(name, "amax" | "amin");
+        if let Some(out) = outputs.first().map(|out| out.dtype()) {
+            let (input, out_name) = (given.scalar_type_name(), out.scalar_type_name());
+            if is_extreme && out != given {
+                return Err(invalid(format!(
+                    "Expected the dtype for input and out to match, but got {input} for input's dtype and {out_name} for out's \
+                     dtype."
+                )));
+            }
+            if matches!(name, "any" | "all") && !matches!(out, DType::Bool | DType::U8) {
+                return Err(invalid(format!("{name} only supports bool tensor for result, got: {out_name}")));
+            }
+        }
+        // Where the dtype does not depend on a kernel, it is looked at first.
+        if matches!(name, "argmax" | "argmin" | "mean" | "var" | "std") || name.starts_with("norm") {
+            self.computed()?;
+        }
+        let dims = self.dim.of(self.input.dim())?;
+        self.check_not_empty(&dims)?;
+        let computed = match self.computed() {
+            // Without elements there is no kernel that could lack the dtype.
+            Err(_) if is_extreme && self.input.numel() == 0 && given.is_complex() => given,
+            Err(_) if name == "nansum" && self.input.numel() == 0 && given.is_floating_point() => {
+                self.dtype.unwrap_or(given)
+            }
+            found => found?,
+        };
+        Ok((computed, dims))
     }
 }
 
@@ -153,35 +198,43 @@ pub(crate) fn made_real(input: &Tensor, asked: Option<DType>, computed: DType) -
 
 /// The results as new tensors.
 pub(crate) fn reduce(call: &Call<'_>) -> Result<SmallVec<[Tensor; 2]>> {
-    let computed = (call.operation.computed)(call.input.dtype(), call.dtype)?;
+    let (computed, dims) = call.checked(&[])?;
     if let Some(input) = made_real(call.input, call.dtype, computed)? {
         return reduce(&Call { input: &input, ..call.clone() });
     }
-    let dims = call.dim.of(call.input.dim())?;
-    call.check_not_empty(&dims)?;
     let (_, sizes) = call.sizes(&dims);
     let made: SmallVec<[Tensor; 2]> = (call.operation.results)(call.input.dtype(), computed)
         .into_iter()
         .map(|dtype| empty_strided(&sizes, &contiguous_strides(&sizes), dtype, call.input.device()))
         .collect::<Result<_>>()
         .of(call.operation.name, &[call.input])?;
-    run(call, &dims, computed, &made.iter().collect::<SmallVec<[&Tensor; 2]>>())
-        .of(call.operation.name, &[call.input])?;
+    if made.iter().any(|result| result.numel() > 0) {
+        run(call, &dims, computed, &made.iter().collect::<SmallVec<[&Tensor; 2]>>())
+            .of(call.operation.name, &[call.input])?;
+    }
     Ok(made)
 }
 
 /// The results in tensors that are there already. The dtype of the first one is that which is computed in where the
 /// operation takes one and the caller asks for none.
 pub(crate) fn reduce_into(call: &Call<'_>, outputs: &[&Tensor]) -> Result<()> {
-    let computed = (call.operation.computed)(call.input.dtype(), call.dtype)?;
+    let (computed, dims) = call.checked(outputs)?;
     if let Some(input) = made_real(call.input, call.dtype, computed)? {
         return reduce_into(&Call { input: &input, ..call.clone() }, outputs);
     }
-    let dims = call.dim.of(call.input.dim())?;
-    call.check_not_empty(&dims)?;
     let (_, sizes) = call.sizes(&dims);
+    let is_truth = matches!(call.operation.name, "any" | "all");
+    if is_truth && outputs[0].dtype() == DType::U8 && computed != DType::U8 && is_host(call.input.device()) {
+        // torch's host converts the elements to the dtype of the output first, so that fractions are lost.
+        let input = &call.input.to_dtype(DType::U8)?;
+        return reduce_into(&Call { input, ..call.clone() }, outputs);
+    }
     for (&output, dtype) in outputs.iter().zip((call.operation.results)(call.input.dtype(), computed)) {
-        check_target(output, dtype, &sizes, call.input)?;
+        check_target(output, if is_truth { output.dtype() } else { dtype }, &sizes, call.input)?;
+    }
+    if call.operation.name == "mean" && is_host(call.input.device()) {
+        // torch's host divides the sum in place.
+        check_overlap(outputs[0], &[])?;
     }
     if let [output] = outputs
         && check_overlap(output, &[call.input]).is_err()
@@ -198,12 +251,13 @@ pub(crate) fn reduce_into(call: &Call<'_>, outputs: &[&Tensor]) -> Result<()> {
 /// Checks that a result of this dtype can be written to `output`, and resizes it to the result. An overlap with the
 /// input is allowed if it is not certain, or if it is element by element.
 pub(crate) fn check_output(output: &Tensor, dtype: DType, sizes: &[i64], input: &Tensor) -> Result<()> {
+    check_overlap(output, &[])?;
     check_target(output, dtype, sizes, input)?;
     check_overlap(output, &[input])
 }
 
-/// Checks an output like [`check_output`], but allows it to share memory with the input.
-fn check_target(output: &Tensor, dtype: DType, sizes: &[i64], input: &Tensor) -> Result<()> {
+/// Checks an output as [`check_output`] does, whatever memory it shares with the input.
+pub(crate) fn check_target(output: &Tensor, dtype: DType, sizes: &[i64], input: &Tensor) -> Result<()> {
     if output.device() != input.device() {
         let (first, second) = (input.device().to_string(), output.device().to_string());
         return Err(TensorError::Devices { first, second }.into());
@@ -211,32 +265,12 @@ fn check_target(output: &Tensor, dtype: DType, sizes: &[i64], input: &Tensor) ->
     if output.dtype() != dtype {
         return Err(dtype_error(dtype, output.dtype()));
     }
-    check_overlap(output, &[])?;
     resize_output(output, &[input], sizes, || contiguous_strides(sizes))
 }
 
 /// The output has another dtype than the result.
 pub(crate) fn dtype_error(wanted: DType, found: DType) -> crate::base::error::Error {
-    invalid(format!("Expected out tensor to have dtype {}, but got {} instead", cpp_name(wanted), cpp_name(found)))
-}
-
-/// What C++ calls the type of elements, as messages write it that print a `TypeMeta`.
-pub(crate) fn cpp_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::U8 => "unsigned char",
-        DType::I8 => "signed char",
-        DType::I16 => "short int",
-        DType::I32 => "int",
-        DType::I64 => "long int",
-        DType::F16 => "c10::Half",
-        DType::BF16 => "c10::BFloat16",
-        DType::F32 => "float",
-        DType::F64 => "double",
-        DType::C32 => "c10::complex<c10::Half>",
-        DType::C64 => "c10::complex<float>",
-        DType::C128 => "c10::complex<double>",
-        DType::Bool | DType::F8E4M3FN | DType::F8E5M2 => dtype.cpp_name(),
-    }
+    invalid(format!("Expected out tensor to have dtype {}, but got {} instead", wanted.meta_name(), found.meta_name()))
 }
 
 fn run(call: &Call<'_>, dims: &[usize], computed: DType, outputs: &[&Tensor]) -> Result<()> {

@@ -2,13 +2,16 @@
 
 use kernel_ir::{Binary, Compare, Graph, Type, Value};
 
-use super::{Call, Element, Operation, Recipe, Start, as_computed, as_they_are, reduce, reduce_into, widened};
+use super::{
+    Call, Element, Operation, Recipe, Start, as_computed, as_they_are, check_target, reduce, reduce_into, widened,
+};
 use crate::autocast::{self, Policies};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid, refuse_float8};
+use crate::base::promotion::promote_types;
 use crate::base::scalar::Scalar;
 use crate::ops::reduce::run::Dim;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, check_overlap, is_host};
 
 pub(crate) static SUM: Operation = Operation {
     name: "sum",
@@ -30,7 +33,12 @@ pub(crate) static SUM: Operation = Operation {
 
 static NANSUM: Operation = Operation {
     name: "nansum",
-    computed: |dtype, asked| widened("nansum_cuda", dtype, asked),
+    computed: |dtype, asked| match widened("nansum_cuda", dtype, asked)? {
+        whole if whole.category() < Category::Floating && dtype.category() >= Category::Floating => {
+            Err(TensorError::NotImplemented { kernel: "nansum_cuda".to_owned(), dtype: whole }.into())
+        }
+        computed => Ok(computed),
+    },
     results: as_computed,
     of_nothing: true,
     complex: None,
@@ -224,6 +232,12 @@ macro_rules! sums {
                         return input.$name(dim, keepdim, dtype);
                     }
                     let call = Call::new(&$row, self, dim, keepdim).in_dtype(dtype);
+                    if $row.name == "mean" {
+                        call.computed()?;
+                        if let Some(made) = mean_of_wide(&call)? {
+                            return Ok(made);
+                        }
+                    }
                     let numbers: Vec<Scalar> = $numbers(call.extent()?);
                     one(&call.with(&numbers))
                 }
@@ -233,13 +247,54 @@ macro_rules! sums {
                 /// # Errors
                 /// The operation's own errors; `out` is on another device.
                 pub fn $out(&self, dim: impl Into<Dim>, keepdim: bool, out: &Self) -> Result<()> {
-                    let call = Call::new(&$row, self, dim, keepdim).in_dtype(Some(out.dtype()));
+                    let call = Call::new(&$row, self, dim, keepdim);
+                    if $row.name == "mean" {
+                        call.computed()?;
+                        let has_fractions = out.dtype().category() >= Category::Floating;
+                        if self.dtype() != out.dtype() && (!has_fractions || self.dtype().is_floating_point()) {
+                            return mean_converted(&call, out);
+                        }
+                    }
+                    let call = call.in_dtype(Some(out.dtype()));
                     let numbers: Vec<Scalar> = $numbers(call.extent()?);
                     reduce_into(&call.with(&numbers), &[out])
                 }
             )*
         }
     };
+}
+
+/// The mean for another dtype of 16 bits, to which torch's host converts the result and not the elements.
+fn mean_of_wide(call: &Call<'_>) -> Result<Option<Tensor>> {
+    let own = call.input.dtype();
+    let is_short = matches!(call.dtype, Some(DType::F16 | DType::BF16)) && call.dtype != Some(own);
+    let Some(asked) = call.dtype.filter(|_| is_short && own.is_floating_point() && !own.is_float8()) else {
+        return Ok(None);
+    };
+    if !is_host(call.input.device()) {
+        return Ok(None);
+    }
+    let wide = call.clone().in_dtype(Some(DType::F32)).with(&the_count(call.extent()?));
+    one(&wide)?.to_dtype(asked).map(Some)
+}
+
+/// The mean in the dtype that elements and output have in common, converted to the output's.
+fn mean_converted(call: &Call<'_>, out: &Tensor) -> Result<()> {
+    let dtype = if out.dtype().category() < Category::Floating {
+        call.input.dtype()
+    } else {
+        promote_types(call.input.dtype(), out.dtype())?
+    };
+    let made = one(&call.clone().in_dtype(Some(dtype)).with(&the_count(call.extent()?)))?;
+    check_target(out, out.dtype(), made.sizes(), call.input)?;
+    if is_host(out.device()) {
+        // torch's host divides the sum in place.
+        check_overlap(out, &[])?;
+    }
+    if out.dtype().category() < Category::Floating {
+        return Err(TensorError::CannotCast { from: DType::F32, to: out.dtype() }.into());
+    }
+    out.copy_(&made).map(drop)
 }
 
 fn no_numbers(_: i64) -> Vec<Scalar> {

@@ -141,11 +141,15 @@ fn scan(
     dim: i64,
     dtype: Option<DType>,
 ) -> Result<SmallVec<[Tensor; 2]>> {
-    let computed = (operation.computed)(input.dtype(), dtype)?;
+    let is_extreme = matches!(operation.name, "cummax" | "cummin");
+    if is_extreme && (input.dim() == 0 || input.numel() == 0) && !input.dtype().is_float8() {
+        return extremes_of_few(operation.name, input, dim);
+    }
+    wrap_dim(dim, input.dim())?;
+    let computed = checked(operation, input, dtype)?;
     if let Some(input) = made_real(input, dtype, computed)? {
         return scan(operation, &input, dim, dtype);
     }
-    wrap_dim(dim, input.dim())?;
     let strides = contiguous_strides(input.sizes());
     let made: SmallVec<[Tensor; 2]> = (operation.results)(input.dtype(), computed)
         .into_iter()
@@ -156,6 +160,25 @@ fn scan(
     Ok(made)
 }
 
+/// Returns the dtype that is computed in. Sums and products up to each element have no booleans.
+fn checked(operation: &'static Operation, input: &Tensor, dtype: Option<DType>) -> Result<DType> {
+    let computed = (operation.computed)(input.dtype(), dtype)?;
+    if computed == DType::Bool && matches!(operation.name, "cumsum" | "cumprod") && input.dim() > 0 && input.numel() > 0
+    {
+        let kernel = format!("{}_cuda", operation.name);
+        return Err(TensorError::NotImplemented { kernel, dtype: computed }.into());
+    }
+    Ok(computed)
+}
+
+/// The results of a tensor without dimensions or elements, which torch has for every dtype: the elements themselves.
+fn extremes_of_few(name: &str, input: &Tensor, dim: i64) -> Result<SmallVec<[Tensor; 2]>> {
+    if input.dim() == 0 && !(-1..=0).contains(&dim) {
+        return Err(invalid(format!("{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}")));
+    }
+    Ok(SmallVec::from_vec(vec![input.contiguous_copy()?, Tensor::zeros(input.sizes(), DType::I64, input)?]))
+}
+
 /// The results in tensors that are there already.
 fn scan_into(
     operation: &'static Operation,
@@ -164,7 +187,7 @@ fn scan_into(
     dtype: Option<DType>,
     outputs: &[&Tensor],
 ) -> Result<()> {
-    let computed = (operation.computed)(input.dtype(), dtype)?;
+    let computed = checked(operation, input, dtype)?;
     if let Some(input) = made_real(input, dtype, computed)? {
         return scan_into(operation, &input, dim, dtype, outputs);
     }

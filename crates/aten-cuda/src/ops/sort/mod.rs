@@ -31,7 +31,7 @@ impl Tensor {
     /// There is no such dimension, the dtype is complex, there is not enough memory, or the device failed.
     pub fn sort(&self, dim: i64, descending: bool) -> Result<(Self, Self)> {
         let at = wrap_dim(dim, self.dim())?;
-        check_ordered(self)?;
+        check_ordered(self, "Sort")?;
         refuse_float8("sortKeyValueInplace", self.dtype())?;
         let strides = preserved_strides(self);
         let order = Order { descending, nan_greatest: is_short_in_torch(self, at) };
@@ -58,9 +58,12 @@ impl Tensor {
             return Err(invalid("selected index k out of range"));
         }
         if self.dtype() == DType::Bool {
-            return Err(invalid("\"topk_out\" not implemented for 'Bool'"));
+            return Err(invalid(match is_host(self.device()) {
+                true => "topk does not support bool dtypes on CPU",
+                false => "\"topk_out\" not implemented for 'Bool'",
+            }));
         }
-        check_ordered(self)?;
+        check_ordered(self, "topk")?;
         refuse_float8("topk_out_cuda", self.dtype())?;
         let (values, places) = sorted(self, at, Order { descending: largest, nan_greatest: true }, Some(k))?;
         let strides = contiguous_strides(values.sizes());
@@ -68,8 +71,13 @@ impl Tensor {
     }
 }
 
-fn check_ordered(tensor: &Tensor) -> Result<()> {
-    if tensor.dtype().is_complex() { Err(invalid("Sort does not support complex dtypes on CUDA")) } else { Ok(()) }
+/// Refuses complex numbers. torch's text for the host has a blank in front.
+fn check_ordered(tensor: &Tensor, name: &str) -> Result<()> {
+    match (tensor.dtype().is_complex(), is_host(tensor.device())) {
+        (false, _) => Ok(()),
+        (true, true) => Err(invalid(format!(" {name} does not support complex dtypes on CPU"))),
+        (true, false) => Err(invalid("Sort does not support complex dtypes on CUDA")),
+    }
 }
 
 /// The tensor, copied where it has other strides. Strides of dimensions of one element count too.
@@ -100,7 +108,8 @@ fn is_short_in_torch(tensor: &Tensor, dim: usize) -> bool {
 fn sorted(tensor: &Tensor, dim: usize, order: Order, keep: Option<i64>) -> Result<(Tensor, Tensor)> {
     let run = || {
         if tensor.dim() == 0 {
-            let count = keep.unwrap_or(1);
+            // The only element, also where none is asked for.
+            let count = keep.unwrap_or(1).max(1);
             let values = tensor.reshape(&[1])?.copy()?.narrow(0, 0, count)?;
             let places = Tensor::zeros(&[count], DType::I64, tensor)?;
             return if count == 1 { Ok((values.view(&[])?, places.view(&[])?)) } else { Ok((values, places)) };

@@ -16,7 +16,7 @@ impl Tensor {
     /// The dtype is complex, there is not enough memory, or the device failed.
     pub fn unique(&self) -> Result<(Self, Self, Self)> {
         let run = || {
-            check_ordered(self)?;
+            check_ordered(self, "Sort")?;
             refuse_float8("unique", self.dtype())?;
             let n = self.numel();
             if n == 0 {
