@@ -127,7 +127,14 @@ def replay(case):
 
 
 def magnitudes(case):
-    """The call on the absolute values of its inputs in f64: the sum that rounding errors of sums are relative to."""
+    """The call on the absolute values of its inputs in f64: the sum that rounding errors of sums are relative to.
+
+    Of complex powers, how large the logarithm of the result is.
+    """
+    if case["op"] == "pow":
+        operands = [tensor(value) if isinstance(value, dict) else torch.tensor(number(value)) for value in case["in"][:2]]
+        base, exponent = (operand.to(torch.complex128) for operand in operands)
+        return (base.log().abs() * exponent.abs()).nan_to_num(0, 0, 0)
     def one(value):
         if not isinstance(value, dict):
             return abs(number(value))

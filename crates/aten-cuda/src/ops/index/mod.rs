@@ -54,18 +54,22 @@ fn along_dim(
     let along = Along { size, stride, wraps: false, operation };
     let applied = apply(&Indexed { pointed: &view, along, index, other }, dim..dim + 1, action);
     // A report of the device is about earlier work, whose dimension is not known.
-    if is_host(pointed.device()) { applied.map_err(|error| on_host(error, pointed, dim)) } else { applied }
+    if is_host(pointed.device()) {
+        applied.map_err(|error| on_host(error, pointed, dim, index.dtype()))
+    } else {
+        applied
+    }
 }
 
 /// The error of an index on the host. torch's kernels for several dimensions have other texts than those for one.
-fn on_host(error: Error, pointed: &Tensor, dim: usize) -> Error {
+fn on_host(error: Error, pointed: &Tensor, dim: usize, indices: DType) -> Error {
     let Error::Tensor(TensorError::IndexOutOfRange { operation, index, size, element, .. }) = &error else {
         return error;
     };
     let place = format!("{operation}(): element {element} of the index");
     match *operation {
         // Between the first and the last dimension torch adds slice by slice.
-        "index_add" if pointed.dim() > 1 && (dim == 0 || dim + 1 == pointed.dim()) => {
+        "index_add" if indices == DType::I64 && pointed.dim() > 1 && (dim == 0 || dim + 1 == pointed.dim()) => {
             invalid(format!("index {index} is out of bounds for dimension {dim} with size {size}\n{place}"))
         }
         "index_select" if pointed.dim() > 1 && dim == 1 => {

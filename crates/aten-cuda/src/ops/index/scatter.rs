@@ -2,10 +2,10 @@
 
 use half::{bf16, f16};
 
-use super::{along_dim, check_integers, spread, with_dimension};
+use super::{along_dim, check_integers, spread, values, with_dimension};
 use crate::autocast::{self, Policies};
 use crate::base::dtype::{Category, DType};
-use crate::base::error::{Result, TensorError, invalid, refuse_float8};
+use crate::base::error::{Error, Result, TensorError, invalid, refuse_float8};
 use crate::base::scalar::Scalar;
 use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::library::index::Action;
@@ -45,6 +45,10 @@ impl Tensor {
                     && check_scattered(&with_dimension(self)?, &with_dimension(index)?, None, at).is_ok()
                     && check_overlap(self, &[]).is_ok();
                 let value = if fits { value } else { Scalar::Int(0) };
+                if is_host(self.device()) && value.check_fits(self.dtype()).is_err() {
+                    // torch's host finds a wrong index first.
+                    self.contiguous_copy()?.scatter_(dim, index, 0)?;
+                }
                 value.check_fits(self.dtype())?;
                 number = Self::full(&[], value, self.dtype(), self)?.expand(index.sizes())?;
                 &number
@@ -99,7 +103,11 @@ impl Tensor {
                 return Ok(self);
             }
             let (target, indices, given) = (with_dimension(self)?, with_dimension(index)?, with_dimension(source)?);
-            check_scattered(&target, &indices, (!is_number).then_some((&given, source.sizes())), at)?;
+            check_scattered(&target, &indices, (!is_number).then_some((&given, source.sizes())), at).map_err(
+                |error| {
+                    if self.dim() == 0 && index.dim() == 0 { without_dimensions(&error) } else { error }
+                },
+            )?;
             check_overlap(&target, &[])?;
             check_apart(self, source)?;
             let given = given.as_strided(indices.sizes(), given.strides(), None)?;
@@ -180,7 +188,7 @@ impl Tensor {
             check_apart(self, source)?;
             if self.numel() == 0 && (action != Action::Add || self.dim() > 1) {
                 if action != Action::Add && given.numel() > 0 {
-                    check_room(self, &given, at)?;
+                    check_room(self, index, &given, at)?;
                 }
                 return Ok(self);
             }
@@ -222,6 +230,11 @@ fn summed_wide<'a>(tensor: &'a Tensor, target: &Tensor, add: impl FnOnce(&Tensor
     Ok(tensor)
 }
 
+/// The error of sizes for a tensor and an index without dimensions.
+fn without_dimensions(error: &Error) -> Error {
+    invalid(error.to_string().replace("index [1]", "index []").replace("self [1]", "self []"))
+}
+
 /// Checks the sizes of the arguments of `scatter_` in torch's order; a number has no source. A source is a tensor with
 /// dimensions, and the sizes that the caller gave it.
 fn check_scattered(own: &Tensor, index: &Tensor, source: Option<(&Tensor, &[i64])>, at: usize) -> Result<()> {
@@ -257,7 +270,7 @@ fn check_scattered(own: &Tensor, index: &Tensor, source: Option<(&Tensor, &[i64]
 
 /// Refuses slices that are copied to a dimension of no elements, as torch does: by the memory that a view of the slices'
 /// sizes would need.
-fn check_room(own: &Tensor, source: &Tensor, at: usize) -> Result<()> {
+fn check_room(own: &Tensor, index: &Tensor, source: &Tensor, at: usize) -> Result<()> {
     let mut strides = own.strides().to_vec();
     strides.resize(source.dim(), 1);
     strides[at] = 0;
@@ -272,7 +285,8 @@ fn check_room(own: &Tensor, source: &Tensor, at: usize) -> Result<()> {
              size of {needed} are out of bounds for storage of size {bytes}"
         )));
     }
-    Err(invalid(format!("index_copy_(): index 0 is out of bounds for dimension {at} with size 0")))
+    let first = if is_host(index.device()) { values(index)?.first().map_or(0, |&(_, index)| index) } else { 0 };
+    Err(invalid(format!("index_copy_(): index {first} is out of bounds for dimension {at} with size 0")))
 }
 
 /// Checks the arguments of `index_add_` in torch's order.

@@ -7,7 +7,7 @@ use super::{
     Call, Layout, Limit, Operation, Pair, Participating, Rule, Several, accept, complex, count, methods, operations,
 };
 use crate::base::dtype::{Category, DType};
-use crate::base::error::{Result, invalid};
+use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::broadcast;
 use crate::tensor::{Operand, Tensor, is_host};
@@ -107,7 +107,10 @@ impl Tensor {
     pub fn masked_fill_out<'a>(&'a self, mask: &'a Self, value: impl Into<Operand<'a>>, out: &Self) -> Result<()> {
         let filling = Filling::of(self, mask, value.into())?;
         if mask.dtype() == DType::Bool {
-            broadcast(self.sizes(), mask.sizes())?;
+            let result = broadcast(self.sizes(), mask.sizes())?.to_vec();
+            if std::ptr::eq(self, out) && result != out.sizes() {
+                return Err(TensorError::OutputShape { output: out.sizes().to_vec(), result }.into());
+            }
         }
         match filling {
             Filling::Number(value) => Call::new(&rows::fill, [mask.into(), self.into()], [value]).written(out),
@@ -199,7 +202,14 @@ fn clamp_call<'a>(
 ) -> Result<Call<Several<Operand<'a>>, Several<Scalar>>> {
     // torch looks whether one of two bounds is a NaN, as an `f64`, and converts a single one.
     let limit = if min.is_some() && max.is_some() { DType::F64 } else { elements.dtype() };
-    let (min, max) = (real_bound(elements, min, limit)?, real_bound(elements, max, limit)?);
+    let min = real_bound(elements, min, limit)?;
+    let max = match (&min, max) {
+        // Beside a NaN the other bound is not looked at.
+        (Some(Operand::Number(Scalar::Float(nan))), Some(Operand::Number(Scalar::Complex(bound)))) if nan.is_nan() => {
+            Some(Operand::Number(Scalar::Float(bound.re)))
+        }
+        (_, max) => real_bound(elements, max, limit)?,
+    };
     Ok(match (min, max) {
         (Some(min), Some(max)) => Call::of_several(&rows::clamp, [elements.into(), min, max], []),
         (Some(min), None) => {

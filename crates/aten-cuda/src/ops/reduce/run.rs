@@ -224,8 +224,9 @@ pub(crate) fn reduce_into(call: &Call<'_>, outputs: &[&Tensor]) -> Result<()> {
     }
     let (_, sizes) = call.sizes(&dims);
     let is_truth = matches!(call.operation.name, "any" | "all");
-    if is_truth && outputs[0].dtype() == DType::U8 && computed != DType::U8 && is_host(call.input.device()) {
-        // torch's host converts the elements to the dtype of the output first, so that fractions are lost.
+    let is_truth_of_many = is_truth && call.input.numel() > 1 && is_host(call.input.device());
+    if is_truth_of_many && outputs[0].dtype() == DType::U8 && computed != DType::U8 {
+        // torch's host converts several elements to the dtype of the output first, so that fractions are lost.
         let input = &call.input.to_dtype(DType::U8)?;
         return reduce_into(&Call { input, ..call.clone() }, outputs);
     }
