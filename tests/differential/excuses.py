@@ -191,36 +191,97 @@ def empty_places(d):
 
 
 EXCUSES = [
-    Excuse("python-arguments", "Python's reader of arguments refuses the call before torch sees it", python_arguments),
-    Excuse("float-to-integer", "C++ leaves the conversion of NaN, infinities and numbers beyond the range to the processor; x86 "
-           "and CUDA differ, and the host answers as CUDA", no_float_in_range),
-    Excuse("complex-not-finite", "C leaves open which parts of a complex result are NaN and which infinite once one is not finite; "
-           "torch's vectorized kernels, its scalar ones and thrust's differ", complex_not_finite),
-    Excuse("integer-division-by-zero", "CUDA's kernels divide integers by zero without an error, and the host answers as CUDA",
-           integer_division_by_zero),
-    Excuse("kernels-of-cuda", "CUDA has kernels for dtypes that torch's host lacks, and lacks those of integer products; the host "
-           "has the kernels of both", kernels_of_cuda),
-    Excuse("words-of-cuda", "torch's CUDA kernels have other texts than its host's", words_of_cuda),
-    Excuse("overlapping-output", "the written elements overlap in memory, so that the order of writing shows",
-           overlapping_output),
-    Excuse("order-of-writes", "which of several elements for one place is kept depends on the order of a device's threads",
-           order_of_writes),
-    Excuse("products-of-halves", "torch's host rounds each product to 16 bits, also that with alpha; CUDA and this library round "
-           "the result", products_of_halves),
-    Excuse("complex-power-of-zero", "the zeroth power by a tensor is exp(0 * log(x)) in torch, NaN for zero and infinities; "
-           "here it is one, as by a number", complex_power_of_zero),
-    Excuse("numbers-of-cuda", "CUDA's sums of short floats and a number keep the number in f32; torch's host rounds it",
-           numbers_of_cuda),
-    Excuse("limits-of-cuda", "CUDA's kernels convert numbers to the wider dtype that they compute in, torch's host to the elements' "
-           "(crates/aten-cuda/src/ops/pointwise/limit.rs)", limits_of_cuda),
-    Excuse("overflow-of-logaddexp", "torch's host answers NaN where an exponential of a complex number overflows on the way",
-           overflow_of_logaddexp),
-    Excuse("truncated-halves", "torch rounds a quotient of two tensors of 16 bits before it is truncated, and none by a number",
-           truncated_halves),
-    Excuse("layout-of-cuda", "torch's host converts operands before it looks at their layout, CUDA on the way", layout_of_cuda),
-    Excuse("truth-of-cuda", "torch's host converts elements to an output of bytes first, CUDA does not", truth_of_cuda),
-    Excuse("strides-of-nothing", "strides of dimensions of one element, and of tensors without elements, name no memory",
-           empty_places),
+    Excuse(
+        "python-arguments",
+        "Python's reader of arguments refuses the call before torch sees it",
+        python_arguments,
+    ),
+    Excuse(
+        "float-to-integer",
+        "C++ leaves the conversion of NaN, infinities and numbers beyond the range to the processor; x86 and "
+        "CUDA differ, and the host answers as CUDA",
+        no_float_in_range,
+    ),
+    Excuse(
+        "complex-not-finite",
+        "C leaves open which parts of a complex result are NaN and which infinite once one is not finite; "
+        "torch's vectorized kernels, its scalar ones and thrust's differ",
+        complex_not_finite,
+    ),
+    Excuse(
+        "integer-division-by-zero",
+        "CUDA's kernels divide integers by zero without an error, and the host answers as CUDA",
+        integer_division_by_zero,
+    ),
+    Excuse(
+        "kernels-of-cuda",
+        "CUDA has kernels for dtypes that torch's host lacks, and lacks those of integer products; the host "
+        "has the kernels of both",
+        kernels_of_cuda,
+    ),
+    Excuse(
+        "words-of-cuda",
+        "torch's CUDA kernels have other texts than its host's",
+        words_of_cuda,
+    ),
+    Excuse(
+        "overlapping-output",
+        "the written elements overlap in memory, so that the order of writing shows",
+        overlapping_output,
+    ),
+    Excuse(
+        "order-of-writes",
+        "which of several elements for one place is kept depends on the order of a device's threads",
+        order_of_writes,
+    ),
+    Excuse(
+        "products-of-halves",
+        "torch's host rounds each product to 16 bits, also that with alpha; CUDA and this library round the "
+        "result",
+        products_of_halves,
+    ),
+    Excuse(
+        "complex-power-of-zero",
+        "the zeroth power by a tensor is exp(0 * log(x)) in torch, NaN for zero and infinities; here it is "
+        "one, as by a number",
+        complex_power_of_zero,
+    ),
+    Excuse(
+        "numbers-of-cuda",
+        "CUDA's sums of short floats and a number keep the number in f32; torch's host rounds it",
+        numbers_of_cuda,
+    ),
+    Excuse(
+        "limits-of-cuda",
+        "CUDA's kernels convert numbers to the wider dtype that they compute in, torch's host to the "
+        "elements' (crates/aten-cuda/src/ops/pointwise/limit.rs)",
+        limits_of_cuda,
+    ),
+    Excuse(
+        "overflow-of-logaddexp",
+        "torch's host answers NaN where an exponential of a complex number overflows on the way",
+        overflow_of_logaddexp,
+    ),
+    Excuse(
+        "truncated-halves",
+        "torch rounds a quotient of two tensors of 16 bits before it is truncated, and none by a number",
+        truncated_halves,
+    ),
+    Excuse(
+        "layout-of-cuda",
+        "torch's host converts operands before it looks at their layout, CUDA on the way",
+        layout_of_cuda,
+    ),
+    Excuse(
+        "truth-of-cuda",
+        "torch's host converts elements to an output of bytes first, CUDA does not",
+        truth_of_cuda,
+    ),
+    Excuse(
+        "strides-of-nothing",
+        "strides of dimensions of one element, and of tensors without elements, name no memory",
+        empty_places,
+    ),
 ]
 
 

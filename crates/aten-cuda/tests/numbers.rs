@@ -704,24 +704,18 @@ fn complex_logarithms_near_one_keep_their_digits() {
 }
 
 #[test]
-fn angles_of_running_sums_are_those_of_torch() {
-    on_both(|device| {
-        let numbers =
-            [(1.0, 3.0), (1.5, 3.0), (1.4, 3.1), (1.6, 2.9), (0.5, -3.0), (2.0, -3.0), (2.1, 3.0), (2.0, 3.1)];
-        let numbers = numbers.map(|(real, imaginary)| Complex32::new(real, imaginary));
-        let torchs = [3.0, 3.0, 3.036_019, 2.994_455, 3.020_905, 3.097_738, 3.073_658, 3.078_466];
-        for repeats in [1, 9] {
-            let row = numbers.repeat(repeats);
-            let row =
-                Tensor::from_slice(&row, &[i64::try_from(row.len()).unwrap()]).unwrap().to_device(device).unwrap();
-            let found = row.logcumsumexp(0).unwrap().to_vec::<Complex32>().unwrap();
-            for (found, expected) in found.iter().zip(torchs) {
-                assert!((f64::from(found.im) - expected).abs() < 1e-5, "{device}: {found} instead of {expected}");
-            }
-            // The angle stays near three, and is not a turn away from it.
-            assert!(found.iter().all(|sum| (sum.im - 3.0).abs() < 0.2), "{device}: {found:?}");
-        }
-    });
+fn angles_of_running_sums_are_those_of_torch_on_the_host() -> Result<()> {
+    let numbers = [(1.0, 3.0), (1.5, 3.0), (1.4, 3.1), (1.6, 2.9), (0.5, -3.0), (2.0, -3.0), (2.1, 3.0), (2.0, 3.1)];
+    let numbers = numbers.map(|(real, imaginary)| Complex32::new(real, imaginary));
+    let torchs = [3.0, 3.0, 3.036_019, 2.994_455, 3.020_905, 3.097_738, 3.073_658, 3.078_466];
+    let row = Tensor::from_slice(&numbers.repeat(9), &[72])?;
+    let found = row.logcumsumexp(0)?.to_vec::<Complex32>()?;
+    for (found, expected) in found.iter().zip(torchs) {
+        assert!((f64::from(found.im) - expected).abs() < 1e-5, "{found} instead of {expected}");
+    }
+    // The angle stays near three, and is not a turn away from it.
+    assert!(found.iter().all(|sum| (sum.im - 3.0).abs() < 0.2), "{found:?}");
+    Ok(())
 }
 
 #[test]

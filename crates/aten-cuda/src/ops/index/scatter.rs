@@ -46,8 +46,13 @@ impl Tensor {
                     && check_overlap(self, &[]).is_ok();
                 let value = if fits { value } else { Scalar::Int(0) };
                 if is_host(self.device()) && value.check_fits(self.dtype()).is_err() {
-                    // torch's host finds a wrong index first.
-                    self.contiguous_copy()?.scatter_(dim, index, 0)?;
+                    // torch's host looks at the first index first.
+                    let size = self.size(dim).unwrap_or(1);
+                    if let Some(&(_, first)) = values(index)?.first()
+                        && !(0..size).contains(&first)
+                    {
+                        self.contiguous_copy()?.scatter_(dim, index, 0)?;
+                    }
                 }
                 value.check_fits(self.dtype())?;
                 number = Self::full(&[], value, self.dtype(), self)?.expand(index.sizes())?;

@@ -205,7 +205,9 @@ fn clamp_call<'a>(
     let min = real_bound(elements, min, limit)?;
     let max = match (&min, max) {
         // Beside a NaN the other bound is not looked at.
-        (Some(Operand::Number(Scalar::Float(nan))), Some(Operand::Number(Scalar::Complex(bound)))) if nan.is_nan() => {
+        (Some(Operand::Number(Scalar::Float(nan))), Some(Operand::Number(Scalar::Complex(bound))))
+            if nan.is_nan() && elements.dtype().is_floating_point() =>
+        {
             Some(Operand::Number(Scalar::Float(bound.re)))
         }
         (_, max) => real_bound(elements, max, limit)?,
