@@ -23,6 +23,7 @@ fn pattern(sizes: &[i64], dtype: DType, device: &str) -> Result<Tensor> {
     Tensor::from_slice(&numbers, sizes)?.to_dtype(dtype)?.to_device(device)
 }
 
+#[expect(clippy::print_stdout, reason = "the output of a program")]
 fn show(name: &str, dtype: DType, found: &Tensor) -> Result<()> {
     let first = found.flatten()?.narrow(0, -1, 1)?.to_dtype(DType::F64)?.to_vec::<f64>()?[0];
     println!("{name} {dtype} {:016x} {first}", first.to_bits());

@@ -20,6 +20,9 @@ use crate::base::random_error::RandomError;
 /// Bytes of a slot: two words of 32 bits, then the element, the value and the size.
 const BYTES: usize = 32;
 
+/// torch's message for a source of `masked_scatter` with fewer elements than the mask selects.
+pub(crate) const FEW_ELEMENTS: &str = "Number of elements of source < number of ones in mask";
+
 /// The state of a slot that holds a whole report.
 const WRITTEN: u32 = 2;
 
@@ -201,7 +204,7 @@ impl Report {
             Reporter::CrossEntropy => {
                 TensorError::TargetOutOfRange { element, class: self.value, classes: self.size }.into()
             }
-            Reporter::MaskedScatter => invalid(crate::ops::FEW_ELEMENTS),
+            Reporter::MaskedScatter => invalid(FEW_ELEMENTS),
             _ => TensorError::IndexOutOfRange { operation, element, index: self.value, dim: None, size: self.size }
                 .into(),
         }

@@ -214,11 +214,9 @@ fn by_index(made: impl Fn(&Tensor) -> Result<Tensor>, dtype: DType, places: i64)
 
 fn compare(dtype: DType, places: i64) -> Result<()> {
     // Floats of 16 bits are summed in 32 and rounded once: rows are short here.
-    let wide = match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        DType::C32 => DType::C64,
-        other => other,
-    };
+    let is_half = matches!(dtype, DType::F16 | DType::BF16);
+    let wide = if is_half { DType::F32 } else { dtype };
+    let wide = if dtype == DType::C32 { DType::C64 } else { wide };
     let widened = |tensor: &Tensor| if tensor.dtype() == dtype { tensor.to_dtype(wide) } else { Ok(tensor.clone()) };
     let host: Vec<Tensor> =
         by_index(widened, dtype, places)?.iter().map(|sum| sum.to_dtype(dtype)).collect::<Result<_>>()?;

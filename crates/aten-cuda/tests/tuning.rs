@@ -67,7 +67,7 @@ fn signatures_are_torchs() -> Result<()> {
     let torch = include_str!("data/tunable/torch-2.11-untuned.csv");
     let mut wanted: Vec<&str> = torch.lines().collect();
     wanted.sort_unstable();
-    let written = std::fs::read_to_string(folder.join("results0.csv")).unwrap();
+    let written = std::fs::read_to_string(folder.join("results0.csv")).expect("the results are there");
     let products = written.lines().filter(|line| line.starts_with("Gemm"));
     let mut found: Vec<&str> = products.filter_map(|line| line.split(",Default,").next()).collect();
     found.sort_unstable();

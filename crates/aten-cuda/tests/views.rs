@@ -199,7 +199,7 @@ enum View {
     Expand(Vec<i64>),
     Transpose(i64, i64),
     Permute(Vec<i64>),
-    View(Vec<i64>),
+    Reshaped(Vec<i64>),
     Split(i64, i64),
     SplitWithSizes(Vec<i64>, i64),
     Chunk(i64, i64),
@@ -280,9 +280,12 @@ fn expected(model: &Model, view: &View) -> Expected {
         View::Split(size, dim) => Expected::List(model.split(*size, *dim)),
         View::SplitWithSizes(lengths, dim) => Expected::List(model.split_with_sizes(lengths, *dim)),
         View::Chunk(chunks, dim) => Expected::List(model.chunk(*chunks, *dim)),
-        View::Squeeze(_) | View::Transpose(..) | View::Permute(_) | View::View(_) | View::AsReal | View::AsComplex => {
-            Expected::Legal
-        }
+        View::Squeeze(_)
+        | View::Transpose(..)
+        | View::Permute(_)
+        | View::Reshaped(_)
+        | View::AsReal
+        | View::AsComplex => Expected::Legal,
     }
 }
 
@@ -301,7 +304,7 @@ fn called(tensor: &Tensor, view: &View) -> Result<Vec<Tensor>> {
         View::Expand(sizes) => tensor.expand(sizes),
         View::Transpose(first, second) => tensor.transpose(*first, *second),
         View::Permute(dims) => tensor.permute(dims),
-        View::View(sizes) => tensor.view(sizes),
+        View::Reshaped(sizes) => tensor.view(sizes),
         View::Split(size, dim) => return tensor.split(*size, *dim),
         View::SplitWithSizes(lengths, dim) => return tensor.split_with_sizes(lengths, *dim),
         View::Chunk(chunks, dim) => return tensor.chunk(*chunks, *dim),
@@ -318,11 +321,14 @@ fn is_long(model: &Model, view: &View) -> bool {
     let length = model.sizes.get(at).copied().unwrap_or(0);
     let pieces = |size: i128| if size > 0 { (length + size - 1) / size } else { 0 };
     let number = i128::from(number);
-    let count = match view {
-        View::Split(..) => pieces(number),
-        _ if length == 0 => number,
-        _ if number > 0 => pieces(pieces(number)),
-        _ => 0,
+    let count = if matches!(view, View::Split(..)) {
+        pieces(number)
+    } else if length == 0 {
+        number
+    } else if number > 0 {
+        pieces(pieces(number))
+    } else {
+        0
     };
     (MANY..=1 << 24).contains(&count)
 }

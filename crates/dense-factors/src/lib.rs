@@ -172,11 +172,11 @@ pub fn lu(a: &mut Table, pivots: bool) -> Result<(Vec<usize>, usize)> {
     let mut info = 0;
     let mut swapped = collected(a.rows.min(a.columns), 1..)?;
     let weight = |value: Complex64| value.re.abs() + value.im.abs();
-    for step in 0..a.rows.min(a.columns) {
+    for (step, own) in swapped.iter_mut().enumerate() {
         let best =
             |best: usize, row: usize| if weight(a.at(row, step)) > weight(a.at(best, step)) { row } else { best };
         let pivot = if pivots { (step..a.rows).fold(step, best) } else { step };
-        swapped[step] = pivot + 1;
+        *own = pivot + 1;
         if a.at(pivot, step) == ZERO {
             info = if info == 0 { step + 1 } else { info };
             continue;

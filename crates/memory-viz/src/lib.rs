@@ -27,10 +27,10 @@
 //! # Layers
 //! From the lowest up; each imports only those before it:
 //!
-//! - `model`: what a snapshot holds
 //! - `error`: what can go wrong
 //! - `limits`: how much of a file is accepted
 //! - `tree`: what a file says, before anybody asks whether it is a snapshot
+//! - `model`: what a snapshot holds
 //! - `schema`: which key is which field
 //! - `pickle`: Python's format
 //! - `json`: the same as JSON

@@ -90,7 +90,7 @@ fn the_environment_sets_the_seed_of_every_machine() {
 /// Queues two fills of overlapping bytes that nothing orders.
 fn race() -> c10_core::Result<()> {
     let simulated = testkit::simulated_runtime();
-    let streams = [0, 1].map(|_| simulated.runtime().streams().pooled(DEVICE, 0).unwrap());
+    let streams = [0, 1].map(|_| simulated.runtime().streams().pooled(DEVICE, 0).expect("there are streams"));
     let buffer = simulated.runtime().memory().buffer(8, &streams[0])?;
     buffer.fill(.., 1, &streams[0])?;
     buffer.fill(4.., 2, &streams[1])

@@ -21,7 +21,6 @@ mod scan;
 mod sort;
 
 pub(crate) use copy::preserved_strides;
-pub(crate) use index::FEW_ELEMENTS;
 pub use pointwise::{Operation, table};
 pub(crate) use pointwise::{Pair, Participating, is_alike, is_whole, scalar_bits, store};
 pub use reduce::{Dim, Operation as Reduction, table as reductions};

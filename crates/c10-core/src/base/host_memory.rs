@@ -27,6 +27,11 @@ pub fn with_capacity<T>(count: usize) -> Result<Vec<T>> {
 
 /// Returns `count` elements whose bytes are all zero. Pages that are never written occupy no physical memory.
 ///
+/// ```
+/// assert_eq!(c10_core::host_memory::zeroed::<u32>(2)?, [0, 0]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+///
 /// # Errors
 /// [`MemoryError::HostAllocation`].
 pub fn zeroed<T: Zeroable>(count: usize) -> Result<Vec<T>> {
@@ -34,6 +39,11 @@ pub fn zeroed<T: Zeroable>(count: usize) -> Result<Vec<T>> {
 }
 
 /// Returns `count` clones of a value.
+///
+/// ```
+/// assert_eq!(c10_core::host_memory::filled(7, 3)?, [7, 7, 7]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`MemoryError::HostAllocation`].
@@ -45,6 +55,11 @@ pub fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
 
 /// Returns a copy of a slice.
 ///
+/// ```
+/// assert_eq!(c10_core::host_memory::copied(&[1, 2])?, [1, 2]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+///
 /// # Errors
 /// [`MemoryError::HostAllocation`].
 pub fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
@@ -54,6 +69,11 @@ pub fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
 }
 
 /// Collects at most `count` elements of an iterator.
+///
+/// ```
+/// assert_eq!(c10_core::host_memory::collected(2, 5..)?, [5, 6]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`MemoryError::HostAllocation`].

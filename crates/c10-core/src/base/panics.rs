@@ -10,6 +10,12 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Text of a panic that was caught. The payload itself is gone.
+///
+/// ```
+/// use c10_core::panics::{CaughtPanic, caught};
+///
+/// assert_eq!(caught::<()>(|| panic!("no")), Err(CaughtPanic { text: "no".to_owned() }));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaughtPanic {
     /// Text of the panic, or a placeholder if the payload is not a string.
@@ -36,6 +42,18 @@ pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
 }
 
 /// Drops a value and catches a panic of its destructor.
+///
+/// ```
+/// struct Loud;
+///
+/// impl Drop for Loud {
+///     fn drop(&mut self) {
+///         panic!("dropped");
+///     }
+/// }
+///
+/// c10_core::panics::discard(Loud);
+/// ```
 pub fn discard<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         // The payload's destructor could panic again, without end, so it is never called.

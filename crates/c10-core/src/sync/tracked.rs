@@ -73,6 +73,14 @@ pub(crate) use noted::Held;
 
 /// Checks, in builds with debug assertions, that this thread holds no tracked lock; `call` names the call that waits.
 ///
+/// ```
+/// use c10_core::locks::{Mutex, assert_none_held};
+///
+/// let mutex = Mutex::new(1);
+/// drop(mutex.lock());
+/// assert_none_held("cuStreamSynchronize");
+/// ```
+///
 /// # Panics
 /// With debug assertions, if this thread holds a tracked lock.
 #[inline]
@@ -91,6 +99,15 @@ pub fn assert_none_held(call: &str) {
 }
 
 /// [`std::sync::Mutex`] that is tracked while it is held.
+///
+/// ```
+/// use c10_core::locks::Mutex;
+///
+/// let mutex = Mutex::new(1);
+/// *mutex.lock()? += 1;
+/// assert_eq!(*mutex.lock()?, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {
     #[cfg(debug_assertions)]
@@ -189,6 +206,15 @@ impl<T> From<T> for Mutex<T> {
 }
 
 /// Guard of a [`Mutex`].
+///
+/// ```
+/// use c10_core::locks::{Mutex, MutexGuard};
+///
+/// let mutex = Mutex::new(1);
+/// let guard: MutexGuard<'_, i32> = mutex.lock()?;
+/// assert_eq!(*guard, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub struct MutexGuard<'a, T: ?Sized> {
     guard: sync::MutexGuard<'a, T>,
@@ -196,6 +222,15 @@ pub struct MutexGuard<'a, T: ?Sized> {
 }
 
 /// [`std::sync::RwLock`] that is tracked while it is held.
+///
+/// ```
+/// use c10_core::locks::RwLock;
+///
+/// let lock = RwLock::new(1);
+/// *lock.write()? += 1;
+/// assert_eq!(*lock.read()?, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Default)]
 pub struct RwLock<T: ?Sized>(sync::RwLock<T>);
 
@@ -243,6 +278,15 @@ impl<T: fmt::Debug + ?Sized> fmt::Debug for RwLock<T> {
 }
 
 /// Read guard of a [`RwLock`].
+///
+/// ```
+/// use c10_core::locks::{RwLock, RwLockReadGuard};
+///
+/// let lock = RwLock::new(1);
+/// let guard: RwLockReadGuard<'_, i32> = lock.read()?;
+/// assert_eq!(*guard, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     guard: sync::RwLockReadGuard<'a, T>,
@@ -250,6 +294,16 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
 }
 
 /// Write guard of a [`RwLock`].
+///
+/// ```
+/// use c10_core::locks::{RwLock, RwLockWriteGuard};
+///
+/// let lock = RwLock::new(1);
+/// let mut guard: RwLockWriteGuard<'_, i32> = lock.write()?;
+/// *guard = 2;
+/// assert_eq!(*guard, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     guard: sync::RwLockWriteGuard<'a, T>,
@@ -294,6 +348,15 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
 }
 
 /// [`std::sync::Condvar`] for [`Mutex`].
+///
+/// ```
+/// use c10_core::locks::{Condvar, Mutex};
+///
+/// let (ready, changed) = (Mutex::new(true), Condvar::new());
+/// let guard = changed.wait_while(ready.lock()?, |ready| !*ready)?;
+/// assert!(*guard);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Condvar(sync::Condvar);
 

@@ -13,7 +13,7 @@ mod ordered;
 mod scatter;
 mod select;
 
-pub(crate) use select::{FEW_ELEMENTS, nonzero_flat};
+pub(crate) use select::nonzero_flat;
 
 use c10_core::host_memory;
 use std::ops::Range;

@@ -6,7 +6,7 @@ use crate::base::shape::{self, Dims};
 use crate::launch::common_device;
 use crate::launch::library::index::{self, Action, Along, Indexed};
 use crate::launch::library::select::Kept;
-use crate::report::Reporter;
+use crate::report::{FEW_ELEMENTS, Reporter};
 use crate::tensor::{Context, Tensor, check_overlap, is_host};
 use c10_core::host_memory;
 
@@ -153,9 +153,6 @@ pub(crate) fn nonzero_flat(mask: &Tensor) -> Result<(Tensor, Option<Kept<'_>>)> 
     }
     Ok((out, Some(kept)))
 }
-
-/// torch's message for a source with fewer elements than the mask selects.
-pub(crate) const FEW_ELEMENTS: &str = "Number of elements of source < number of ones in mask";
 
 impl Kept<'_> {
     /// Returns the source, zero-padded to the length of the mask so that no mask reads past its end. The device reports

@@ -427,16 +427,15 @@ impl OutOfMemoryError {
 
 impl fmt::Display for OutOfMemoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.hint() {
-            hint if self.backend == Backend::CudaMallocAsync => {
-                self.fmt_of_driver_pools(f)?;
-                write!(f, "\n{hint}")?;
-            }
-            OutOfMemoryHint::ExpandableSegments { .. } => self.fmt_as_torch(f)?,
-            hint => {
-                self.fmt_figures(f)?;
-                write!(f, "{hint}")?;
-            }
+        let hint = self.hint();
+        if self.backend == Backend::CudaMallocAsync {
+            self.fmt_of_driver_pools(f)?;
+            write!(f, "\n{hint}")?;
+        } else if matches!(hint, OutOfMemoryHint::ExpandableSegments { .. }) {
+            self.fmt_as_torch(f)?;
+        } else {
+            self.fmt_figures(f)?;
+            write!(f, "{hint}")?;
         }
         self.held.iter().try_for_each(|held| write!(f, "\n{held}"))
     }
