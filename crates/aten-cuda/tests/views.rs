@@ -244,7 +244,7 @@ fn view() -> impl Strategy<Value = View> {
         list().prop_map(View::Expand),
         (dim(), dim()).prop_map(|(first, second)| View::Transpose(first, second)),
         prop::collection::vec(dim(), 0..4).prop_map(View::Permute),
-        list().prop_map(View::View),
+        list().prop_map(View::Reshaped),
         (number(), dim()).prop_map(|(size, dim)| View::Split(size, dim)),
         (list(), dim()).prop_map(|(lengths, dim)| View::SplitWithSizes(lengths, dim)),
         (number(), dim()).prop_map(|(chunks, dim)| View::Chunk(chunks, dim)),
