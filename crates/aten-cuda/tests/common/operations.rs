@@ -42,12 +42,14 @@ pub fn places(numbers: &[i64], sizes: &[i64]) -> Result<Tensor> {
 
 pub fn indexing() -> Vec<(&'static str, Try)> {
     let whole = || places(&[0; 4], &[2, 2]);
+    // Of several elements for one place any may stay, so that each has its own.
+    let apart = || places(&[0, 1, 1, 0], &[2, 2]);
     let row = || places(&[0, 1], &[2]);
     let mask = || Tensor::ones(&[2, 2], DType::Bool, "cuda");
     vec![
         ("gather", Box::new(move |x| x.gather(0, &whole()?))),
         ("take_along_dim", Box::new(move |x| x.take_along_dim(&whole()?, Some(0)))),
-        ("scatter", Box::new(move |x| x.scatter(0, &whole()?, x))),
+        ("scatter", Box::new(move |x| x.scatter(0, &apart()?, x))),
         ("scatter_add", Box::new(move |x| x.scatter_add(0, &whole()?, x))),
         ("index_select", Box::new(move |x| x.index_select(0, &row()?))),
         ("index_add", Box::new(move |x| x.index_add(0, &row()?, x, 1))),
