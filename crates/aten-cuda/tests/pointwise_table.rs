@@ -80,7 +80,8 @@ fn compare(operation: &'static Operation, dtype: DType, layout: &str) -> std::re
     let expected = run(operation, &host).unwrap_or_else(|error| panic!("{name}: {error}"));
     let found = run(operation, &device).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!((found.dtype(), found.sizes()), (expected.dtype(), expected.sizes()), "{name}");
-    if layout != "broadcast" {
+    // torch's host gives a contiguous result of `logsigmoid`, CUDA one with the layout of the operand.
+    if layout != "broadcast" && operation.name != "logsigmoid" {
         // The copy on the device has the layout of the original, unless elements are repeated.
         assert_eq!(found.strides(), expected.strides(), "{name}");
     }

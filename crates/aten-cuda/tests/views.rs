@@ -136,16 +136,18 @@ impl Model {
     fn expand(&self, sizes: &[i64]) -> Option<Self> {
         let new = sizes.len().checked_sub(self.sizes.len())?;
         let mut made = Self { sizes: Vec::new(), strides: Vec::new(), ..*self };
-        for (dim, &wanted) in sizes.iter().enumerate() {
+        for (dim, &wanted) in sizes.iter().enumerate().rev() {
             let own = dim.checked_sub(new).map(|at| (self.sizes[at], self.strides[at]));
             let (size, stride) = match (own, i128::from(wanted)) {
                 (Some((size, stride)), -1) => (size, stride),
                 (Some((size, stride)), wanted) if size == wanted => (size, stride),
+                // torch gives a new dimension of one element the stride of a contiguous one.
+                (None, 1) if !self.sizes.is_empty() => (1, made.sizes[0] * made.strides[0]),
                 (Some((1, _)) | None, wanted) if wanted >= 0 => (wanted, 0),
                 _ => return None,
             };
-            made.sizes.push(size);
-            made.strides.push(stride);
+            made.sizes.insert(0, size);
+            made.strides.insert(0, stride);
         }
         Some(made)
     }

@@ -191,7 +191,7 @@ impl Tensor {
                 (Some((size, stride)), wanted) if size == wanted => (size, stride),
                 // Other negative sizes are found when the elements are counted.
                 (Some((1, _)), wanted) => (wanted, 0),
-                (None, 1) => {
+                (None, 1) if self.dim() > 0 => {
                     let next = sizes.get(dim + 1).zip(strides.get(dim + 1));
                     (1, next.map_or(1, |(size, stride)| size.saturating_mul(*stride)))
                 }

@@ -241,6 +241,7 @@ mod tests {
             filename: filename.to_owned(),
             line,
         };
-        assert_eq!(parse(text), [frame("a::b<c: d>", "./src/a b.rs", 12), frame("main", "??", 0)]);
+        let file = std::env::current_dir().unwrap().join("src/a b.rs");
+        assert_eq!(parse(text), [frame("a::b<c: d>", &file.to_string_lossy(), 12), frame("main", "??", 0)]);
     }
 }
