@@ -361,7 +361,8 @@ fn mistakes_have_the_texts_of_torch() -> Result<()> {
     );
     let out = Tensor::zeros(&[2], DType::F64, "cuda")?;
     let refused = a.amax_out(1, false, &out).map_err(|error| error.to_string());
-    let text = "Expected the dtype for input and out to match, but got Float for input's dtype and Double for out's dtype.";
+    let text =
+        "Expected the dtype for input and out to match, but got Float for input's dtype and Double for out's dtype.";
     assert_eq!(refused, Err(text.to_owned()));
     a.add(1)?.sum_out(1, false, &out)?;
     assert_eq!(out.to_vec::<f64>()?, [3.0, 3.0]);
