@@ -104,9 +104,8 @@ pub fn assert_none_held(call: &str) {
 /// use c10_core::locks::Mutex;
 ///
 /// let mutex = Mutex::new(1);
-/// *mutex.lock()? += 1;
-/// assert_eq!(*mutex.lock()?, 2);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// *mutex.lock().unwrap() += 1;
+/// assert_eq!(*mutex.lock().unwrap(), 2);
 /// ```
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {
@@ -211,9 +210,8 @@ impl<T> From<T> for Mutex<T> {
 /// use c10_core::locks::{Mutex, MutexGuard};
 ///
 /// let mutex = Mutex::new(1);
-/// let guard: MutexGuard<'_, i32> = mutex.lock()?;
+/// let guard: MutexGuard<'_, i32> = mutex.lock().unwrap();
 /// assert_eq!(*guard, 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
 pub struct MutexGuard<'a, T: ?Sized> {
@@ -227,9 +225,8 @@ pub struct MutexGuard<'a, T: ?Sized> {
 /// use c10_core::locks::RwLock;
 ///
 /// let lock = RwLock::new(1);
-/// *lock.write()? += 1;
-/// assert_eq!(*lock.read()?, 2);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// *lock.write().unwrap() += 1;
+/// assert_eq!(*lock.read().unwrap(), 2);
 /// ```
 #[derive(Default)]
 pub struct RwLock<T: ?Sized>(sync::RwLock<T>);
@@ -283,9 +280,8 @@ impl<T: fmt::Debug + ?Sized> fmt::Debug for RwLock<T> {
 /// use c10_core::locks::{RwLock, RwLockReadGuard};
 ///
 /// let lock = RwLock::new(1);
-/// let guard: RwLockReadGuard<'_, i32> = lock.read()?;
+/// let guard: RwLockReadGuard<'_, i32> = lock.read().unwrap();
 /// assert_eq!(*guard, 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
@@ -299,10 +295,9 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
 /// use c10_core::locks::{RwLock, RwLockWriteGuard};
 ///
 /// let lock = RwLock::new(1);
-/// let mut guard: RwLockWriteGuard<'_, i32> = lock.write()?;
+/// let mut guard: RwLockWriteGuard<'_, i32> = lock.write().unwrap();
 /// *guard = 2;
 /// assert_eq!(*guard, 2);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
@@ -353,9 +348,8 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
 /// use c10_core::locks::{Condvar, Mutex};
 ///
 /// let (ready, changed) = (Mutex::new(true), Condvar::new());
-/// let guard = changed.wait_while(ready.lock()?, |ready| !*ready)?;
+/// let guard = changed.wait_while(ready.lock().unwrap(), |ready| !*ready).unwrap();
 /// assert!(*guard);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct Condvar(sync::Condvar);
