@@ -43,7 +43,7 @@ const STEPS_MAX: usize = 1 << 26;
 /// Most bytes of a line.
 const LINE_MAX: u64 = 1 << 10;
 
-/// How many times as long a compressed file becomes at most. Recorded traces become five times as long.
+/// Largest ratio of decompressed to compressed bytes. Recorded traces have a ratio of five.
 const GROWTH_MAX: u64 = 64;
 
 /// Bytes that any compressed file may become.

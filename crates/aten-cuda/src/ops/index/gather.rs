@@ -41,7 +41,7 @@ impl Tensor {
     /// size the first one.
     ///
     /// # Errors
-    /// As for [`Self::gather`], or with a dimension the indices are no `i64`.
+    /// Those of [`Self::gather`]; with a dimension, the indices are not `i64`.
     pub fn take_along_dim(&self, index: &Self, dim: Option<i64>) -> Result<Self> {
         let Some(dim) = dim else {
             return self.flatten()?.gather_for(0, &index.flatten()?, Reporter::TakeAlongDim);

@@ -19,9 +19,9 @@ pub(crate) enum Limit {
     Common,
     /// Scalars must fit into the common dtype on the host, and into the compute dtype on a device.
     Device,
-    /// As [`Limit::Device`], for the operation's own numbers alone.
+    /// Like [`Limit::Device`], but only scalar parameters such as `alpha` are checked, not scalar operands.
     Factor,
-    /// As [`Limit::Factor`], for the negatives of the numbers.
+    /// Like [`Limit::Factor`], but the negated scalars are checked.
     Negated,
     /// Scalars must fit into the compute dtype: `f32` for floats of 16 bits, and on a device `i64` for integers.
     Computed,

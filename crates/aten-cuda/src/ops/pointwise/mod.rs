@@ -67,7 +67,7 @@ pub struct Operation {
     pub(crate) build: Build<Value>,
     /// The same on complex numbers as pairs of real ones, where there is such a thing.
     pub(crate) complex: Option<Build<Pair>>,
-    /// What else is wrong with operands, as the text that torch has for it: looked for before sizes and outputs.
+    /// Returns torch's text for operands that the operation rejects. Called before sizes and outputs are checked.
     pub(crate) check: fn(&Participating<'_>) -> Option<String>,
     /// Faults of operands that torch looks for after sizes and outputs, as its text for them.
     pub(crate) late_check: fn(&Participating<'_>) -> Option<String>,
