@@ -9,6 +9,9 @@ use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// Payloads in a chain of panicking destructors that [`discard`] drops before it leaks the next one.
+const DROPPED_PAYLOADS: usize = 16;
+
 /// Text of a panic that was caught. The payload itself is gone.
 ///
 /// ```
@@ -41,7 +44,9 @@ pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     })
 }
 
-/// Drops a value and catches a panic of its destructor.
+/// Drops a value and catches a panic of its destructor. The payload of that panic is dropped in the same way, and so are
+/// the payloads of further panics, up to a limit: destructors can panic with new payloads for ever, and the payload that
+/// exceeds the limit is leaked.
 ///
 /// ```
 /// struct Loud;
@@ -55,10 +60,12 @@ pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
 /// c10_core::panics::discard(Loud);
 /// ```
 pub fn discard<T>(value: T) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-        // The payload's destructor could panic again, without end, so it is never called.
-        let _ = ManuallyDrop::new(payload);
+    let mut panicked = catch_unwind(AssertUnwindSafe(|| drop(value))).err();
+    for _ in 0..DROPPED_PAYLOADS {
+        let Some(payload) = panicked else { return };
+        panicked = catch_unwind(AssertUnwindSafe(|| drop(payload))).err();
     }
+    let _ = ManuallyDrop::new(panicked);
 }
 
 fn text_of(payload: &(dyn Any + Send)) -> &str {
@@ -79,6 +86,21 @@ mod tests {
                 std::panic::resume_unwind(Box::new(Nested(left)));
             }
         }
+    }
+
+    /// Panic payload whose destructor panics with another one, without end. It takes no memory, so a leak is harmless.
+    struct Endless;
+
+    impl Drop for Endless {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new(Self));
+        }
+    }
+
+    #[test]
+    fn discarding_ends_although_every_payload_panics() {
+        discard(Endless);
+        assert!(caught::<()>(|| std::panic::resume_unwind(Box::new(Endless))).is_err());
     }
 
     #[test]
