@@ -84,7 +84,7 @@ mod tensor;
 pub use base::amp_error::AmpError;
 pub use base::comm_error::CommError;
 pub use base::dtype::{DType, Element};
-pub use base::error::{Error, ExternalError, LibraryError, OperationError, Result, Step, TensorError};
+pub use base::error::{Error, ExternalError, IndexKernel, LibraryError, OperationError, Result, Step, TensorError};
 pub use base::jit_error::{CompileError, CompileMessage, DeviceAssertion, DeviceAssertions, JitError};
 pub use base::linalg_error::LinalgError;
 pub use base::nccl_error::NcclError;

@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 use c10_core::locks::{Mutex, MutexGuard};
 use c10_core::{DeviceArg, DeviceAssertionError, DeviceIndex, PinnedBuffer, Runtime};
 
-use crate::base::error::{Error, Result, TensorError, invalid};
+use crate::base::error::{Error, IndexKernel, Result, TensorError, invalid};
 use crate::base::random_error::RandomError;
 
 /// Bytes of a slot: two words of 32 bits, then the element, the value and the size.
@@ -205,8 +205,15 @@ impl Report {
                 TensorError::TargetOutOfRange { element, class: self.value, classes: self.size }.into()
             }
             Reporter::MaskedScatter => invalid(FEW_ELEMENTS),
-            _ => TensorError::IndexOutOfRange { operation, element, index: self.value, dim: None, size: self.size }
-                .into(),
+            _ => TensorError::IndexOutOfRange {
+                operation,
+                element,
+                index: self.value,
+                dim: None,
+                size: self.size,
+                kernel: IndexKernel::default(),
+            }
+            .into(),
         }
     }
 }

@@ -22,6 +22,11 @@ fn the_host_refuses_at_once() -> Result<()> {
     let index = Tensor::from_slice(&[0_i64, 2, 7], &[3])?;
     assert_eq!(out_of_range(a.index_select(0, &index)), Some(("index_select", 2, 7, 3)));
     assert_eq!(out_of_range(a.embedding(&index)), Some(("embedding", 2, 7, 3)));
+    // Other texts of torch's are of the same error.
+    assert_eq!(out_of_range(a.index_select(1, &index)), Some(("index_select", 2, 7, 4)));
+    assert_eq!(out_of_range(a.index_add(0, &index, &a, 1)), Some(("index_add", 2, 7, 3)));
+    let last = a.index_add(1, &index, &Tensor::ones(&[3, 3], DType::F32, "cpu")?, 1);
+    assert_eq!(out_of_range(last), Some(("index_add", 2, 7, 4)));
     assert_eq!(out_of_range(a.gather(1, &Tensor::from_slice(&[-1_i64], &[1, 1])?)), Some(("gather", 0, -1, 4)));
     Ok(())
 }
@@ -36,6 +41,19 @@ fn a_device_reports_with_the_next_values() -> Result<()> {
     // The report is gone, the device works on, and what was left out is zero.
     assert_eq!(picked.select(0, 2)?.to_vec::<f32>()?, [0.0; 4]);
     assert_eq!(picked.select(0, 1)?.to_vec::<f32>()?, [1.0; 4]);
+    Ok(())
+}
+
+#[test]
+fn a_dimension_without_elements_has_no_index() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let (a, index) = (Tensor::zeros(&[0, 2], DType::F32, "cuda")?, Tensor::zeros(&[1], DType::I64, "cuda")?);
+    let refused = a.index_add(0, &index, &Tensor::ones(&[1, 2], DType::F32, "cuda")?, 1).unwrap_err();
+    assert_eq!(refused.to_string(), "index is out of bounds for dimension with size 0");
+    // Without elements there is nothing to add, and no index is looked at.
+    let none = Tensor::zeros(&[3, 0], DType::F32, "cuda")?;
+    let added = none.index_add(0, &index.add(7)?, &Tensor::zeros(&[1, 0], DType::F32, "cuda")?, 1)?;
+    assert_eq!(added.sizes(), [3, 0]);
     Ok(())
 }
 

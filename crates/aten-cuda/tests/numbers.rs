@@ -1,6 +1,6 @@
 //! Numbers beside tensors: rounding, refusals, layouts and orders of results, each with the value that torch 2.11 has.
 
-use aten_cuda::{DType, Result, Scalar, Tensor};
+use aten_cuda::{DType, Error, Result, Scalar, Tensor, TensorError};
 use num_complex::{Complex32, Complex64};
 
 /// Runs a test on the host and on a simulated device.
@@ -774,4 +774,124 @@ fn means_for_another_short_float_are_converted_on_the_host() -> Result<()> {
     large.mean_out(0, false, &out)?;
     assert_eq!(read(&out), [16_384.0]);
     Ok(())
+}
+
+#[test]
+fn quotients_of_halves_are_rounded_before_they_are_truncated() {
+    on_both(|device| {
+        let halves = |numbers: &[f64], dtype| {
+            let wide = Tensor::from_slice(numbers, &[3]).and_then(|wide| wide.to_dtype(dtype));
+            wide.and_then(|narrow| narrow.to_device(device)).unwrap()
+        };
+        // 65504 / 127 is 515.78, between 515.5 and 516.
+        let (large, small) = ([65504.0, 60000.0, -65504.0], [127.0, 59.0, 127.0]);
+        let quotient = halves(&large, DType::F16).div_trunc(&halves(&small, DType::F16)).unwrap();
+        assert_eq!(read(&quotient), [516.0, 1017.0, -516.0], "{device}");
+        // torch multiplies by a number in f32.
+        assert_eq!(read(&halves(&large, DType::F16).div_trunc(127).unwrap()), [515.0, 472.0, -515.0], "{device}");
+        let (large, small) = ([65280.0, 1e5, -1e5], [127.0, 63.5, 59.0]);
+        let quotient = halves(&large, DType::BF16).div_trunc(&halves(&small, DType::BF16)).unwrap();
+        assert_eq!(read(&quotient), [516.0, 1576.0, -1696.0], "{device}");
+    });
+}
+
+#[test]
+fn the_host_refuses_to_divide_integers_by_zero() -> Result<()> {
+    type Divide = fn(&Tensor, &Tensor) -> Result<Tensor>;
+    let divisions: [(&str, Divide); 4] = [
+        ("div_trunc", |a, b| a.div_trunc(b)),
+        ("floor_divide", |a, b| a.floor_divide(b)),
+        ("remainder", |a, b| a.remainder(b)),
+        ("fmod", |a, b| a.fmod(b)),
+    ];
+    for dtype in [DType::U8, DType::I8, DType::I16, DType::I32, DType::I64] {
+        let numbers = |numbers: &[i64]| Tensor::from_slice(numbers, &[numbers.len() as i64])?.to_dtype(dtype);
+        for (name, divide) in divisions {
+            let refused = divide(&numbers(&[1, 7, 9])?, &numbers(&[1, 1, 0])?).unwrap_err();
+            assert!(matches!(refused, Error::Tensor(TensorError::ZeroDivision { operation }) if operation == name));
+            assert_eq!(refused.to_string().lines().next(), Some("ZeroDivisionError"));
+            assert!(divide(&numbers(&[1, 7, 9])?, &numbers(&[1, 2, 3])?).is_ok());
+            assert_eq!(divide(&numbers(&[])?, &numbers(&[0])?)?.numel(), 0);
+        }
+        assert!(refused(numbers(&[1])?.fmod(0)).starts_with("ZeroDivisionError"));
+        assert!(refused(numbers(&[1])?.floor_divide_(0).cloned()).starts_with("ZeroDivisionError"));
+        assert!(numbers(&[1])?.to_dtype(DType::F32)?.fmod(0).is_ok());
+    }
+    // The divisor counts in the dtype of the result.
+    let bytes = Tensor::from_slice(&[1_u8, 2], &[2])?;
+    assert!(refused(bytes.remainder(&Tensor::full(&[], 256, DType::I64, "cpu")?)).starts_with("ZeroDivisionError"));
+    Ok(())
+}
+
+#[test]
+fn sums_and_powers_of_complex_numbers_take_the_second_operand_through_a_product() {
+    on_both(|device| {
+        let complex = |parts: &[(f64, f64)]| {
+            let flat: Vec<f64> = parts.iter().flat_map(|&(real, imaginary)| [real, imaginary]).collect();
+            let pairs = Tensor::from_slice(&flat, &[parts.len() as i64, 2]).and_then(|pairs| pairs.view_as_complex());
+            pairs.and_then(|wide| wide.to_dtype(DType::C64)?.to_device(device)).unwrap()
+        };
+        let parts = |made: Result<Tensor>| {
+            let wide = made.and_then(|made| made.to_dtype(DType::C128)?.cpu()?.view_as_real()).unwrap();
+            wide.contiguous()
+                .unwrap()
+                .to_vec::<f64>()
+                .unwrap()
+                .chunks(2)
+                .map(|pair| (pair[0], pair[1]))
+                .collect::<Vec<_>>()
+        };
+        let same = |found: Vec<(f64, f64)>, expected: &[(f64, f64)]| {
+            let bits = |pairs: &[(f64, f64)]| format!("{pairs:?}");
+            assert_eq!(bits(&found), bits(expected), "{device}");
+        };
+        let (a, b) = (complex(&[(255.0, NAN), (1.0, f64::INFINITY)]), complex(&[(1.0, 0.0), (2.0, 0.0)]));
+        same(parts(a.add(&b)), &[(256.0, NAN), (3.0, f64::INFINITY)]);
+        same(parts(b.add(&a)), &[(NAN, NAN), (NAN, f64::INFINITY)]);
+        same(parts(b.sub(&a)), &[(NAN, NAN), (NAN, f64::NEG_INFINITY)]);
+        let (zero, exponents) = (complex(&[(0.0, 0.0); 3]), complex(&[(0.0, 0.0), (1.0, 0.0), (2.0, 0.0)]));
+        same(parts(zero.pow(&exponents)), &[(NAN, NAN), (0.0, 0.0), (0.0, 0.0)]);
+        same(parts(zero.pow(0)), &[(1.0, 0.0); 3]);
+    });
+}
+
+#[test]
+fn products_over_no_elements_have_every_dtype() {
+    on_both(|device| {
+        for dtype in [DType::Bool, DType::U8, DType::I32, DType::F32] {
+            let empty = |sizes: &[i64]| Tensor::zeros(sizes, dtype, device).unwrap();
+            let product = empty(&[2, 0]).mm(&empty(&[0, 2])).unwrap();
+            assert_eq!((product.dtype(), read(&product.flatten().unwrap())), (dtype, vec![0.0; 4]), "{device}");
+        }
+    });
+}
+
+#[test]
+fn the_power_of_minus_one_half_is_the_reciprocal_of_a_root() {
+    on_both(|device| {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let numbers = Tensor::from_slice(&[4.0, f64::NEG_INFINITY, -0.0], &[3]).and_then(|x| x.to_dtype(dtype));
+            let power = numbers.and_then(|x| x.to_device(device)?.pow(-0.5)).unwrap();
+            // torch's host computes powers of f16 by the usual function.
+            let expected = match (device, dtype) {
+                ("cpu", DType::F16) => [0.5, 0.0, f64::INFINITY],
+                _ => [0.5, NAN, f64::NEG_INFINITY],
+            };
+            assert_eq!(format!("{:?}", read(&power)), format!("{expected:?}"), "{dtype} on {device}");
+        }
+        let whole = Tensor::from_slice(&[4_i32, -1], &[2]).and_then(|x| x.to_device(device)?.pow(-0.5)).unwrap();
+        assert_eq!((whole.dtype(), format!("{:?}", read(&whole))), (DType::F32, "[0.5, NaN]".to_owned()));
+    });
+}
+
+#[test]
+fn a_bound_beside_nan_is_not_looked_at() {
+    on_both(|device| {
+        for dtype in [DType::F16, DType::F32, DType::I32] {
+            for bounds in [(f64::from(i32::MAX) + 1.0, NAN), (NAN, 1e10)] {
+                let held = ones(dtype, device).clamp(Some(bounds.0.into()), Some(bounds.1.into())).unwrap();
+                assert!(read(&held).iter().all(|number| number.is_nan()), "{dtype} on {device}");
+            }
+        }
+    });
 }

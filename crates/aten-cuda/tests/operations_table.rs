@@ -108,6 +108,7 @@ Where `f16` and `bf16` are rounded while many elements become one. `bench --bin 
 after each addition | the same bits |
 | `scatter_add` | after each addition; with deterministic algorithms once | summed in `f32`, rounded once | the same bits |
 | `cumsum`, `cumprod`, `logcumsumexp` | computed in `f32`, each result is rounded | computed in `f32`, each result is rounded | sums are rounded between parts: 4096 where 4124 is right |
+| `logcumsumexp` of complex numbers | the angle may be whole turns away from the host's | element after element | whole turns away too: of `[1+3j, 1.5+3j, 1.4+3.1j, 1.6+2.9j, .5-3j, 2-3j, 2.1+3j]` the last angle is 3.0737 on the CPU, -3.2095 on the H200 in complex128 and in rows of complex64 |
 | `sum`, `nansum`, `mean`, `prod`, `norm`, `logsumexp` | computed in `f32`, rounded once | computed in `f32`, rounded once | the same bits; `logsumexp` is rounded between its steps |
 | `var`, `std` | computed in `f64`, rounded once | computed in `f64`, rounded once | the same bits |
 ";

@@ -28,6 +28,15 @@ fn floor(operation: &Operation, dtype: DType) -> f64 {
     }
 }
 
+/// Whether the host refuses zeros in the second operand.
+fn divides(operation: &Operation, dtype: DType) -> bool {
+    dtype.is_integral() && ["div_trunc", "floor_divide", "remainder", "fmod"].contains(&operation.name)
+}
+
+fn without_zeros(tensor: &Tensor) -> Tensor {
+    tensor.eq(0).and_then(|is_zero| tensor.masked_fill(&is_zero, 1)).expect("it succeeds")
+}
+
 /// Operands of one layout, on the host. The last ones are broadcast along the first dimension, the first ones along the
 /// second, so that every pair of special elements meets.
 fn operands(operation: &Operation, dtype: DType, layout: &str) -> Vec<Tensor> {
@@ -36,7 +45,11 @@ fn operands(operation: &Operation, dtype: DType, layout: &str) -> Vec<Tensor> {
     (0..operation.arity)
         .map(|at| {
             let is_condition = operation.takes_condition && at == 0;
-            let values = if is_condition { special_tensor(DType::Bool) } else { special.clone() };
+            let values = match at {
+                _ if is_condition => special_tensor(DType::Bool),
+                1 if divides(operation, dtype) => without_zeros(&special),
+                _ => special.clone(),
+            };
             let own = values.numel();
             let sizes = [count, count];
             let spread = match at % 3 {

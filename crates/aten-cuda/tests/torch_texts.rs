@@ -220,6 +220,11 @@ fn complex_numbers_have_no_order_and_no_whole_parts() {
     assert_eq!(text(complex.sort(0, false)), " Sort does not support complex dtypes on CPU");
     assert_eq!(text(complex.topk(1, 0, true)), " topk does not support complex dtypes on CPU");
     assert_eq!(text(zeros(&[2], DType::Bool).topk(1, 0, true)), "topk does not support bool dtypes on CPU");
+    // The texts name the CPU on every device.
+    let _simulated = testkit::simulated_runtime();
+    let on_device = complex.cuda(None).unwrap();
+    assert_eq!(text(on_device.sort(0, false)), " Sort does not support complex dtypes on CPU");
+    assert_eq!(text(on_device.topk(1, 0, true)), " topk does not support complex dtypes on CPU");
     let bound = || Some(aten_cuda::Scalar::Complex(Complex64::new(1.0, 2.0)).into());
     assert_eq!(text(floats(&[2]).clamp(bound(), None)), "value cannot be converted to type float without overflow");
     assert_eq!(text(floats(&[2]).clamp(bound(), bound())), "value cannot be converted to type double without overflow");

@@ -255,10 +255,10 @@ impl Error {
         self.runtime().is_some_and(c10_core::Error::is_out_of_memory)
     }
 
-    /// Adds the dimension to an index-out-of-range error.
-    pub(crate) fn in_dimension(mut self, at: usize) -> Self {
-        if let Self::Tensor(TensorError::IndexOutOfRange { dim, .. }) = &mut self {
-            *dim = Some(at);
+    /// Adds the dimension, and the kernel that torch has for it, to an index-out-of-range error.
+    pub(crate) fn in_dimension(mut self, at: usize, of: IndexKernel) -> Self {
+        if let Self::Tensor(TensorError::IndexOutOfRange { dim, kernel, .. }) = &mut self {
+            (*dim, *kernel) = (Some(at), of);
         }
         self
     }
@@ -481,7 +481,7 @@ pub enum TensorError {
     },
     /// An index does not exist. On a device this is found by the kernel, and told by the next call that waits for the
     /// device, or the next operation with indices there.
-    #[error("{}", index_text(operation, (*element, *index), *dim, *size))]
+    #[error("{}", index_text(operation, (*element, *index), *dim, *size, *kernel))]
     IndexOutOfRange {
         /// The operation's name in torch.
         operation: &'static str,
@@ -493,6 +493,14 @@ pub enum TensorError {
         dim: Option<usize>,
         /// How many places the dimension has.
         size: i64,
+        /// The kernel of torch's that finds such an index, which decides the text.
+        kernel: IndexKernel,
+    },
+    /// The host was to divide an integer by zero. On a device the quotient and the rest are those of CUDA's kernels.
+    #[error("ZeroDivisionError\n{operation}(): an element of the divisor is 0")]
+    ZeroDivision {
+        /// The operation's name.
+        operation: &'static str,
     },
     /// A captured function is given, or gave, another tensor than it was captured with.
     #[error(
@@ -525,19 +533,42 @@ pub enum TensorError {
     Invalid(String),
 }
 
+/// A kernel of torch's that finds an index out of range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IndexKernel {
+    /// One that visits element by element.
+    #[default]
+    Elements,
+    /// The host's `index_add` along the first or the last of several dimensions.
+    Slices,
+    /// The host's `index_select` along the second dimension.
+    Blocks,
+}
+
 /// Returns the text of an index-out-of-range error: torch's text on the first line if the dimension is known, then the
 /// element.
-fn index_text(operation: &str, (element, index): (i64, i64), dim: Option<usize>, size: i64) -> String {
+fn index_text(
+    operation: &str,
+    (element, index): (i64, i64),
+    dim: Option<usize>,
+    size: i64,
+    kernel: IndexKernel,
+) -> String {
     let place = format!("element {element} of the index");
     let Some(dim) = dim else {
         return format!("{operation}(): index {index} is out of bounds for dimension with size {size} ({place})");
     };
     let bounds = format!("index {index} is out of bounds for dimension {dim} with size {size}");
-    match operation {
-        "index_select" | "index_add" | "embedding" => {
+    match (operation, kernel) {
+        (_, IndexKernel::Slices) => format!("{bounds}\n{operation}(): {place}"),
+        (_, IndexKernel::Blocks) => {
+            format!("INDICES element is out of DATA bounds, id={index} axis_dim={size}\n{operation}(): {place}")
+        }
+        ("index_select" | "index_add" | "embedding", _) => {
             format!("index out of range in self\n{operation}(): {bounds} ({place})")
         }
-        "index_copy" => format!("index_copy_(): {bounds}\n({place})"),
+        ("index_copy", _) => format!("index_copy_(): {bounds}\n({place})"),
         _ => format!("{bounds}\n{operation}(): {place}"),
     }
 }

@@ -140,6 +140,10 @@ impl<'a> Product<'a> {
         if is_host(out.device()) {
             return self.on_host(out);
         }
+        if self.a.numel() == 0 && self.c.is_none() && self.bias.is_none() {
+            // There is nothing to add up, whatever the dtype.
+            return out.zero_().map(drop);
+        }
         if !matches!(out.dtype(), DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::C64 | DType::C128) {
             let kernel = if self.a.dim() == 3 { "baddbmm_cuda" } else { "addmm_cuda" }.to_owned();
             return Err(TensorError::NotImplemented { kernel, dtype: out.dtype() }.into());

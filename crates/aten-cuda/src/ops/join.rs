@@ -35,7 +35,7 @@ impl Tensor {
         let joined: SmallVec<[(usize, &Self); 8]> =
             tensors.iter().copied().enumerate().filter(|(_, tensor)| tensor.sizes() != [0]).collect();
         let Some(&(_, shaped)) = joined.first() else {
-            wrap_dim(dim, 1)?;
+            // torch looks at no dimension of tensors that are all left out.
             return Self::uninitialized(&[0], dtype, first);
         };
         let at = wrap_dim(dim, shaped.dim())?;

@@ -12,7 +12,7 @@ use super::scatter::check_same_dtype;
 use super::{apply, checked, moved_to, values};
 use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{IndexKernel, Result, TensorError, invalid};
 use crate::base::shape::{self, Dims, contiguous_strides};
 use crate::iterate::{OperandLayout, result_strides};
 use crate::launch::library::index::{self, Action, Along, Indexed};
@@ -166,7 +166,9 @@ impl Tensor {
             let list = list.expand(shape)?;
             if is_host(self.device()) {
                 for (sum, (element, index)) in sums.iter_mut().zip(values(&list)?) {
-                    *sum += checked(&along, element, index).map_err(|error| error.in_dimension(dim))? * stride;
+                    *sum += checked(&along, element, index)
+                        .map_err(|error| error.in_dimension(dim, IndexKernel::Elements))?
+                        * stride;
                 }
             } else {
                 index::combine(&out, &list, along, first)?;

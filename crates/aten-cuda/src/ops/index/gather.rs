@@ -120,8 +120,10 @@ impl Tensor {
 fn check_selected(own: &Tensor, index: &Tensor, at: usize) -> Result<()> {
     let on_host = is_host(own.device());
     if index.dim() > 1 {
-        let prefix = if on_host { "index_select(): " } else { "" };
-        return Err(invalid(format!("{prefix}Index is supposed to be a vector")));
+        return Err(invalid(match on_host {
+            true => "index_select(): Index is supposed to be a vector",
+            false => "Index is supposed to be an empty tensor or a vector",
+        }));
     }
     let count = index.numel();
     if own.dim() == 0 && count != 1 {

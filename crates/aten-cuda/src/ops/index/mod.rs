@@ -19,7 +19,7 @@ use c10_core::host_memory;
 use std::ops::Range;
 
 use crate::base::dtype::DType;
-use crate::base::error::{Error, Result, TensorError, invalid};
+use crate::base::error::{IndexKernel, Result, TensorError, invalid};
 use crate::base::shape::Dims;
 use crate::launch;
 use crate::launch::library::index::{self, Action, Along, Indexed};
@@ -43,7 +43,7 @@ fn along_dim(
         {
             return checked(&Along { size, stride, wraps: false, operation }, element, index)
                 .map(drop)
-                .map_err(|error| error.in_dimension(dim));
+                .map_err(|error| error.in_dimension(dim, IndexKernel::Elements));
         }
         return Err(invalid("index is out of bounds for dimension with size 0"));
     }
@@ -55,27 +55,20 @@ fn along_dim(
     let applied = apply(&Indexed { pointed: &view, along, index, other }, dim..dim + 1, action);
     // A report of the device is about earlier work, whose dimension is not known.
     if is_host(pointed.device()) {
-        applied.map_err(|error| on_host(error, pointed, dim, index.dtype()))
+        applied.map_err(|error| error.in_dimension(dim, host_kernel(operation, pointed, dim, index.dtype())))
     } else {
         applied
     }
 }
 
-/// The error of an index on the host. torch's kernels for several dimensions have other texts than those for one.
-fn on_host(error: Error, pointed: &Tensor, dim: usize, indices: DType) -> Error {
-    let Error::Tensor(TensorError::IndexOutOfRange { operation, index, size, element, .. }) = &error else {
-        return error;
-    };
-    let place = format!("{operation}(): element {element} of the index");
-    match *operation {
+/// The kernel of torch's host that finds an index out of range. Those for several dimensions have texts of their own.
+fn host_kernel(operation: Reporter, pointed: &Tensor, dim: usize, indices: DType) -> IndexKernel {
+    let dims = pointed.dim();
+    match operation {
         // Between the first and the last dimension torch adds slice by slice.
-        "index_add" if indices == DType::I64 && pointed.dim() > 1 && (dim == 0 || dim + 1 == pointed.dim()) => {
-            invalid(format!("index {index} is out of bounds for dimension {dim} with size {size}\n{place}"))
-        }
-        "index_select" if pointed.dim() > 1 && dim == 1 => {
-            invalid(format!("INDICES element is out of DATA bounds, id={index} axis_dim={size}\n{place}"))
-        }
-        _ => error.in_dimension(dim),
+        Reporter::IndexAdd if indices == DType::I64 && dims > 1 && (dim == 0 || dim + 1 == dims) => IndexKernel::Slices,
+        Reporter::IndexSelect if dims > 1 && dim == 1 => IndexKernel::Blocks,
+        _ => IndexKernel::Elements,
     }
 }
 
@@ -142,7 +135,15 @@ fn checked(along: &Along, element: usize, index: i64) -> Result<i64> {
         return Ok(place);
     }
     let (operation, element) = (along.operation.name(), i64::try_from(element).unwrap_or(i64::MAX));
-    Err(TensorError::IndexOutOfRange { operation, element, index, dim: None, size: along.size }.into())
+    Err(TensorError::IndexOutOfRange {
+        operation,
+        element,
+        index,
+        dim: None,
+        size: along.size,
+        kernel: IndexKernel::Elements,
+    }
+    .into())
 }
 
 /// The first byte of each element that is pointed to, in its storage.

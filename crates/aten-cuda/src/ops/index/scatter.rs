@@ -2,13 +2,13 @@
 
 use half::{bf16, f16};
 
-use super::{along_dim, check_integers, spread, values, with_dimension};
+use super::{along_dim, check_integers, checked, spread, values, with_dimension};
 use crate::autocast::{self, Policies};
 use crate::base::dtype::{Category, DType};
-use crate::base::error::{Error, Result, TensorError, invalid, refuse_float8};
+use crate::base::error::{Error, IndexKernel, Result, TensorError, invalid, refuse_float8};
 use crate::base::scalar::Scalar;
 use crate::base::shape::{contiguous_strides, wrap_dim};
-use crate::launch::library::index::Action;
+use crate::launch::library::index::{Action, Along};
 use crate::ops::copy::convert;
 use crate::report::Reporter;
 use crate::tensor::{Context, Operand, Tensor, check_apart, check_overlap, is_host, may_share};
@@ -31,35 +31,11 @@ impl Tensor {
     /// # Errors
     /// As for [`Self::scatter`], or several elements of the tensor lie at one place.
     pub fn scatter_<'a>(&self, dim: i64, index: &Self, source: impl Into<Operand<'a>>) -> Result<&Self> {
-        let number;
         let source = source.into();
-        let is_number = matches!(source, Operand::Number(_));
-        let source = match source {
-            Operand::Tensor(source) => source,
-            Operand::Number(value) => {
-                refuse_float8("cuda_scatter_fill_base_kernel_func", self.dtype())?;
-                // Without places torch does not look at the number, nor where the sizes do not fit.
-                let at = wrap_dim(dim, self.dim())?;
-                let fits = index.numel() > 0
-                    && matches!(index.dtype(), DType::I32 | DType::I64)
-                    && check_scattered(&with_dimension(self)?, &with_dimension(index)?, None, at).is_ok()
-                    && check_overlap(self, &[]).is_ok();
-                let value = if fits { value } else { Scalar::Int(0) };
-                if is_host(self.device()) && value.check_fits(self.dtype()).is_err() {
-                    // torch's host looks at the first index first.
-                    let size = self.size(dim).unwrap_or(1);
-                    if let Some(&(_, first)) = values(index)?.first()
-                        && !(0..size).contains(&first)
-                    {
-                        self.contiguous_copy()?.scatter_(dim, index, 0)?;
-                    }
-                }
-                value.check_fits(self.dtype())?;
-                number = Self::full(&[], value, self.dtype(), self)?.expand(index.sizes())?;
-                &number
-            }
-        };
-        self.scatter_for(dim, index, (source, is_number), Action::Scatter, Reporter::Scatter)
+        if matches!(source, Operand::Number(_)) {
+            refuse_float8("cuda_scatter_fill_base_kernel_func", self.dtype())?;
+        }
+        self.scatter_for(dim, index, source, Action::Scatter, Reporter::Scatter)
     }
 
     /// A copy with the elements of `source` added where `index` names their places along `dim` (`scatter_add`). Floats
@@ -84,14 +60,15 @@ impl Tensor {
     /// As for [`Self::scatter_`].
     pub fn scatter_add_(&self, dim: i64, index: &Self, source: &Self) -> Result<&Self> {
         refuse_float8("cuda_scatter_gather_base_kernel_func", self.dtype())?;
-        self.scatter_for(dim, index, (source, false), Action::Add, Reporter::ScatterAdd)
+        self.scatter_for(dim, index, source.into(), Action::Add, Reporter::ScatterAdd)
     }
 
+    /// Checks the arguments in torch's order and scatters.
     fn scatter_for(
         &self,
         dim: i64,
         index: &Self,
-        (source, is_number): (&Self, bool),
+        source: Operand<'_>,
         action: Action,
         operation: Reporter,
     ) -> Result<&Self> {
@@ -100,23 +77,27 @@ impl Tensor {
             if index.numel() > 0 {
                 check_integers(index, "scatter(): Expected dtype int32/int64 for index")?;
             }
-            if self.dtype() != source.dtype() {
+            if let Operand::Tensor(source) = &source
+                && self.dtype() != source.dtype()
+            {
                 return Err(invalid("scatter(): Expected self.dtype to be equal to src.dtype"));
             }
             if index.numel() == 0 {
                 check_overlap(self, &[])?;
                 return Ok(self);
             }
-            let (target, indices, given) = (with_dimension(self)?, with_dimension(index)?, with_dimension(source)?);
-            check_scattered(&target, &indices, (!is_number).then_some((&given, source.sizes())), at).map_err(
-                |error| {
-                    if self.dim() == 0 && index.dim() == 0 { without_dimensions(&error) } else { error }
-                },
-            )?;
+            let (target, indices) = (with_dimension(self)?, with_dimension(index)?);
+            self.check_sizes_of_scatter(index, &source, at)?;
             check_overlap(&target, &[])?;
-            check_apart(self, source)?;
-            let given = given.as_strided(indices.sizes(), given.strides(), None)?;
-            let (indices, given) = (indices.apart_from(self)?, given.apart_from(self)?);
+            let given = match &source {
+                Operand::Tensor(source) => {
+                    check_apart(self, source)?;
+                    let given = with_dimension(source)?;
+                    given.as_strided(indices.sizes(), given.strides(), None)?.apart_from(self)?
+                }
+                Operand::Number(value) => target.filled_for_scatter(*value, &indices, at, operation)?,
+            };
+            let indices = indices.apart_from(self)?;
             if action == Action::Add && is_summed_wide(self) {
                 return summed_wide(self, &target, |sums| {
                     along_dim(sums, at, &indices, &given.to_dtype(DType::F32)?, action, operation)
@@ -125,7 +106,36 @@ impl Tensor {
             along_dim(&target, at, &indices, &given, action, operation)?;
             Ok(self)
         };
-        run().of(operation.name(), &[self, index, source])
+        match source {
+            Operand::Tensor(source) => run().of(operation.name(), &[self, index, source]),
+            Operand::Number(_) => run().of(operation.name(), &[self, index]),
+        }
+    }
+
+    fn check_sizes_of_scatter(&self, index: &Self, source: &Operand<'_>, at: usize) -> Result<()> {
+        let (own, indices) = (with_dimension(self)?, with_dimension(index)?);
+        let checked = match source {
+            Operand::Tensor(source) => {
+                check_scattered(&own, &indices, Some((&with_dimension(source)?, source.sizes())), at)
+            }
+            Operand::Number(_) => check_scattered(&own, &indices, None, at),
+        };
+        checked.map_err(|error| if self.dim() == 0 && index.dim() == 0 { without_dimensions(&error) } else { error })
+    }
+
+    /// The number as a tensor with an element for each index. If the dtype does not hold the number, an error of the first
+    /// index comes first on the host, as in torch.
+    fn filled_for_scatter(&self, number: Scalar, indices: &Self, at: usize, operation: Reporter) -> Result<Self> {
+        if let Err(misfit) = number.check_fits(self.dtype()) {
+            if is_host(self.device())
+                && let Some(&(element, first)) = values(indices)?.first()
+            {
+                let along = Along { size: self.sizes()[at], stride: self.strides()[at], wraps: false, operation };
+                checked(&along, element, first).map_err(|error| error.in_dimension(at, IndexKernel::Elements))?;
+            }
+            return Err(misfit);
+        }
+        Self::full(&[], number, self.dtype(), self)?.expand(indices.sizes())
     }
 
     /// A copy with the slices of `source`, times `alpha`, added to those along `dim` that a list of indices names
@@ -191,7 +201,8 @@ impl Tensor {
             let (target, given) = (with_dimension(self)?, with_dimension(source)?);
             check_overlap(&target, &[])?;
             check_apart(self, source)?;
-            if self.numel() == 0 && (action != Action::Add || self.dim() > 1) {
+            let adds_nothing = self.dim() > 1 && (is_host(self.device()) || given.numel() == 0);
+            if self.numel() == 0 && (action != Action::Add || adds_nothing) {
                 if action != Action::Add && given.numel() > 0 {
                     check_room(self, index, &given, at)?;
                 }

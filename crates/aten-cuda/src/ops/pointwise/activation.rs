@@ -5,7 +5,9 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LOG2_E};
 use kernel_ir::{Binary, Compare, Graph, Math, Value};
 
 use super::formula::{abs, add, compare_with, div, extreme, extreme_or_nan, like, mul, neg, sub};
-use super::{Call, Layout, Limit, Operation, Participating, Rule, accept, complex, count, methods, operations};
+use super::{
+    Call, Layout, Limit, Operation, OutputDType, Participating, Rule, accept, complex, count, methods, operations,
+};
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::scalar::Scalar;
@@ -17,33 +19,41 @@ operations! {
         relu_of).check(no_relu);
     /// Each element, times `slope` where it is negative (`torch.nn.functional.leaky_relu`).
     leaky_relu, leaky_relu_, leaky_relu_out(; slope): Operation::new("leaky_relu", "leaky_relu_cuda", Rule::Common,
-        accept::float, leaky_relu_of).limit(Limit::Computed);
+        accept::float, leaky_relu_of).limit(Limit::Computed)
+        .output(OutputDType::Equal);
     /// Each element held between two numbers (`torch.nn.functional.hardtanh`).
     hardtanh, hardtanh_, hardtanh_out(; low, high): Operation::new("hardtanh", "clamp_scalar_cuda", Rule::Common,
-        accept::real_but_bool, hardtanh_of).check(wrong_hardtanh).limit(Limit::Bound);
+        accept::real_but_bool, hardtanh_of).check(wrong_hardtanh).limit(Limit::Bound)
+        .output(OutputDType::Equal);
     /// One divided by one plus e to the power of the negative (`torch.sigmoid`).
     sigmoid, sigmoid_, sigmoid_out(): Operation::new("sigmoid", "sigmoid_cuda", Rule::Float, accept::real,
         |g, d, v| sigmoid_of(g, d, v[0])).complex(complex::sigmoid);
     /// The logarithm of [`Self::sigmoid`] (`torch.nn.functional.logsigmoid`).
     logsigmoid, logsigmoid_, logsigmoid_out(): Operation::new("logsigmoid", "log_sigmoid_forward_cuda", Rule::Common,
-        accept::float, logsigmoid_of).layout(Layout::Copied);
+        accept::float, logsigmoid_of).layout(Layout::Copied)
+        .output(OutputDType::Equal);
     /// Each element times the part of the normal distribution below it (`torch.nn.functional.gelu`).
-    gelu, gelu_, gelu_out(): Operation::new("gelu", "GeluCUDAKernelImpl", Rule::Common, accept::float, gelu_of);
+    gelu, gelu_, gelu_out(): Operation::new("gelu", "GeluCUDAKernelImpl", Rule::Common, accept::float, gelu_of)
+        .output(OutputDType::Equal);
     /// [`Self::gelu`] by way of a hyperbolic tangent (`torch.nn.functional.gelu` with `approximate="tanh"`).
     gelu_tanh, gelu_tanh_, gelu_tanh_out(): Operation::new("gelu_tanh", "GeluCUDAKernelImpl", Rule::Common,
-        accept::float, gelu_tanh_of);
+        accept::float, gelu_tanh_of)
+        .output(OutputDType::Equal);
     /// Each element times its [`Self::sigmoid`] (`torch.nn.functional.silu`).
     silu, silu_, silu_out(): Operation::new("silu", "silu_cuda", Rule::Common, accept::float,
         |g, d, v| times_sigmoid(g, d, v[0], v[0])).complex(|g, d, v| {
         let part = complex::sigmoid(g, d, v);
         complex::mul(g, v[0], part)
-    });
+    })
+        .output(OutputDType::Equal);
     /// Each element times the hyperbolic tangent of its softplus (`torch.nn.functional.mish`).
-    mish, mish_, mish_out(): Operation::new("mish", "mish_cuda", Rule::Common, accept::float, mish_of);
+    mish, mish_, mish_out(): Operation::new("mish", "mish_cuda", Rule::Common, accept::float, mish_of)
+        .output(OutputDType::Equal);
     /// The logarithm of one plus e to the power of `beta` times each element, divided by `beta`; the element itself
     /// where that product is above `threshold` (`torch.nn.functional.softplus`).
     softplus, softplus_, softplus_out(; beta, threshold): Operation::new("softplus", "softplus_cuda", Rule::Common,
-        accept::float, softplus_of).limit(Limit::Computed);
+        accept::float, softplus_of).limit(Limit::Computed)
+        .output(OutputDType::Equal);
 }
 
 fn relu_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {

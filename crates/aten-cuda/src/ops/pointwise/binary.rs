@@ -3,7 +3,7 @@
 use kernel_ir::{Binary, Compare, Graph, Math, Type, Unary, Value};
 
 use super::formula::{self, compare_with, copy_sign, extreme, extreme_or_nan, is_nan, like, next_after};
-use super::{Call, Limit, Operation, Participating, Rule, accept, complex, count, methods, operations};
+use super::{Call, Limit, Operation, Pair, Participating, Rule, Several, accept, complex, count, methods, operations};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, invalid};
 use crate::base::promotion::result_type;
@@ -13,7 +13,7 @@ use crate::tensor::{Operand, Tensor, is_host, scalar_bytes, scalar_of};
 operations! {
     /// The sum of the elements; of booleans, whether one of them is true (`torch.add`).
     add, add_, add_out(other): Operation::new("add", "ufunc_add_CUDA", Rule::Common, accept::real,
-        |g, _, v| sum_of(g, v[0], v[1])).complex(|g, _, v| complex::add(g, v[0], v[1]));
+        |g, _, v| sum_of(g, v[0], v[1])).complex(|g, _, v| complex_sum_of(g, v, complex::add));
     /// The elements plus `alpha` times those of `other` (`torch.add` with `alpha`).
     add_alpha, add_alpha_, add_alpha_out(other; alpha): Operation::new("add_alpha", "ufunc_add_CUDA", Rule::Common,
         accept::real, add_scaled).complex(|g, _, v| {
@@ -22,7 +22,7 @@ operations! {
     }).late_check(wrong_alpha).limit(Limit::Factor);
     /// The difference of the elements (`torch.sub`).
     sub, sub_, sub_out(other): Operation::new("sub", "ufunc_add_CUDA", Rule::Common, accept::real_but_bool,
-        |g, _, v| formula::sub(g, v[0], v[1])).complex(|g, _, v| complex::sub(g, v[0], v[1])).check(no_bools);
+        |g, _, v| formula::sub(g, v[0], v[1])).complex(|g, _, v| complex_sum_of(g, v, complex::sub)).check(no_bools);
     /// The elements less `alpha` times those of `other` (`torch.sub` with `alpha`).
     sub_alpha, sub_alpha_, sub_alpha_out(other; alpha): Operation::new("sub_alpha", "ufunc_add_CUDA", Rule::Common,
         accept::real_but_bool, sub_scaled).complex(|g, _, v| {
@@ -37,16 +37,16 @@ operations! {
         |g, _, v| formula::div(g, v[0], v[1])).complex(|g, _, v| complex::div(g, v[0], v[1]));
     /// The quotient rounded towards zero (`torch.div` with `rounding_mode="trunc"`).
     div_trunc, div_trunc_, div_trunc_out(other): Operation::new("div_trunc", "div_trunc_cuda", Rule::Common,
-        accept::real_but_bool, div_trunc_of);
+        accept::real_but_bool, div_trunc_of).by_number(div_trunc_by_number).divides();
     /// The quotient rounded downwards (`torch.floor_divide`, `torch.div` with `rounding_mode="floor"`).
     floor_divide, floor_divide_, floor_divide_out(other): Operation::new("floor_divide", "div_floor_cuda",
-        Rule::Common, accept::real_but_bool, floor_divide_of);
+        Rule::Common, accept::real_but_bool, floor_divide_of).divides();
     /// What is left of the elements after whole parts of `other`, with the sign of `other` (`torch.remainder`).
     remainder, remainder_, remainder_out(other): Operation::new("remainder", "remainder_cuda", Rule::Common,
-        accept::real_but_bool, remainder_of).rounded_numbers();
+        accept::real_but_bool, remainder_of).rounded_numbers().divides();
     /// What is left of the elements after whole parts of `other`, with the sign of the element (`torch.fmod`).
     fmod, fmod_, fmod_out(other): Operation::new("fmod", "fmod_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| rest(g, v[0], v[1])).rounded_numbers();
+        |g, _, v| rest(g, v[0], v[1])).rounded_numbers().divides();
     /// The larger one of the elements; a NaN where one is (`torch.maximum`).
     maximum, maximum_, maximum_out(other): Operation::new("maximum", "max_elementwise_cuda", Rule::Common, accept::real,
         |g, _, v| extreme_or_nan(g, Binary::Max, v[0], v[1])).check(|p| no_order(p, "maximum"));
@@ -82,7 +82,7 @@ operations! {
     [rows without methods]
     /// A base and an exponent.
     pow(base, exponent): Operation::new("pow", "pow_cuda", Rule::Common, accept::real_but_bool, pow_of)
-        .complex(complex::pow).rounded_numbers().limit(Limit::Exponent);
+        .complex(complex::pow).complex_by_number(complex::pow_by_number).rounded_numbers().limit(Limit::Exponent);
     /// A real base, which is squared, and the number two, which only promotes.
     pow_two(base, two): Operation::new("pow_two", "pow_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| g.binary(Binary::Mul, v[0], v[0]));
@@ -93,7 +93,7 @@ operations! {
 
 methods! {
     /// The elements to the power of `exponent` (`torch.pow`). As in torch, the exponent two means the product with
-    /// itself, and one half the square root, so that negative infinity gives a NaN; integers have no negative number as exponent.
+    /// itself, one half the square root and minus one half its reciprocal, so that negative infinity gives a NaN; integers have no negative number as exponent.
     pow, pow_, pow_out(exponent: impl Into<Operand<'a>>,) |this| pow_call(this, exponent.into());
 }
 
@@ -117,23 +117,29 @@ impl Tensor {
     }
 }
 
-fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<[Operand<'a>; 2], [Scalar; 0]>> {
+fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<Several<Operand<'a>>, Several<Scalar>>> {
+    let row = |name: &str| super::table().find(|row| row.name == name).unwrap_or(&rows::pow);
     if let (DType::Bool, Operand::Number(Scalar::Bool(exponent))) = (base.dtype(), &exponent) {
         // torch has no kernel for booleans, and needs none: the first power is the base, the zeroth one is true.
-        let ones = || super::compare::TABLE.iter().copied().find(|row| row.name == "eq");
-        let row = if *exponent { Some(&rows::maximum) } else { ones() };
-        return Ok(Call::new(row.unwrap_or(&rows::pow), [base.into(), base.into()], []));
+        let row = if *exponent { &rows::maximum } else { row("eq") };
+        return Ok(Call::of_several(row, [base.into(), base.into()], []));
     }
-    match rounded_exponent(base, exponent)? {
+    let exponent = rounded_exponent(base, exponent)?;
+    let is_complex = base.dtype().is_complex();
+    let row = match exponent {
         Operand::Number(Scalar::Int(number)) if number < 0 && base.dtype().category() <= Category::Integral => {
-            Err(invalid("Integers to negative integer powers are not allowed."))
+            return Err(invalid("Integers to negative integer powers are not allowed."));
         }
-        exponent @ Operand::Number(Scalar::Float(0.5)) => Ok(Call::new(&rows::pow_half, [base.into(), exponent], [])),
-        exponent @ Operand::Number(Scalar::Int(2) | Scalar::Float(2.0)) if !base.dtype().is_complex() => {
-            Ok(Call::new(&rows::pow_two, [base.into(), exponent], []))
+        Operand::Number(Scalar::Float(0.5)) => &rows::pow_half,
+        Operand::Number(Scalar::Float(-0.5))
+            if !is_complex && !(is_host(base.device()) && base.dtype() == DType::F16) =>
+        {
+            return Ok(Call::of_several(row("rsqrt"), [base.into()], []));
         }
-        exponent => Ok(Call::new(&rows::pow, [base.into(), exponent], [])),
-    }
+        Operand::Number(Scalar::Int(2) | Scalar::Float(2.0)) if !is_complex => &rows::pow_two,
+        _ => &rows::pow,
+    };
+    Ok(Call::of_several(row, [base.into(), exponent], []))
 }
 
 /// Rounds a scalar exponent to 16 bits on a device, as torch does before it compares the exponent with 0.5 and 2.
@@ -190,6 +196,14 @@ fn sum_of(graph: &mut Graph, a: Value, b: Value) -> Value {
     graph.binary(op, a, b)
 }
 
+/// The second operand is multiplied by a complex one, torch's default of `alpha`: if either of its parts is infinite or
+/// NaN, the other part of the product is NaN.
+fn complex_sum_of(graph: &mut Graph, values: &[Pair], combine: fn(&mut Graph, Pair, Pair) -> Pair) -> Pair {
+    let one = complex::number(graph, values[1], 1.0);
+    let scaled = complex::mul(graph, one, values[1]);
+    combine(graph, values[0], scaled)
+}
+
 fn product_of(graph: &mut Graph, a: Value, b: Value) -> Value {
     let op = if graph.type_of(a) == Type::Bool { Binary::And } else { Binary::Mul };
     graph.binary(op, a, b)
@@ -208,7 +222,20 @@ fn sub_scaled(graph: &mut Graph, dtype: DType, values: &[Value]) -> Value {
     add_scaled(graph, dtype, &[values[0], values[1], alpha])
 }
 
-fn div_trunc_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {
+/// The quotient of two tensors is rounded to the dtype before it is truncated: 65504 / 127 is 515.78, 516 in 16 bits.
+fn div_trunc_of(graph: &mut Graph, dtype: DType, values: &[Value]) -> Value {
+    let ty = graph.type_of(values[0]);
+    if !ty.is_float() {
+        return by_integers(graph, Binary::Div, values[0], values[1]);
+    }
+    let quotient = formula::div(graph, values[0], values[1]);
+    let rounded = graph.convert(quotient, dtype.part());
+    let rounded = graph.convert(rounded, ty);
+    graph.unary(Unary::Trunc, rounded)
+}
+
+/// The quotient by a number is truncated before it is rounded to the dtype.
+fn div_trunc_by_number(graph: &mut Graph, _: DType, values: &[Value]) -> Value {
     if !graph.type_of(values[0]).is_float() {
         return by_integers(graph, Binary::Div, values[0], values[1]);
     }

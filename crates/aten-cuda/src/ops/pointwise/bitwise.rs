@@ -2,7 +2,7 @@
 
 use kernel_ir::{Binary, Graph, Type, Unary, Value};
 
-use super::{Call, Operation, Pair, Rule, accept, complex, count, methods, operations};
+use super::{Call, Operation, OutputDType, Pair, Rule, accept, complex, count, methods, operations};
 use crate::base::error::Result;
 use crate::tensor::{Operand, Tensor};
 
@@ -32,7 +32,8 @@ macro_rules! truth {
 operations! {
     /// All bits inverted; of booleans the opposite (`torch.bitwise_not`).
     bitwise_not, bitwise_not_, bitwise_not_out(): Operation::new("bitwise_not", "bitwise_not_cuda", Rule::Common,
-        accept::integral_or_bool, |g, _, v| g.unary(Unary::Not, v[0]));
+        accept::integral_or_bool, |g, _, v| g.unary(Unary::Not, v[0]))
+        .output(OutputDType::Equal);
     /// The bits that both elements have (`torch.bitwise_and`).
     bitwise_and, bitwise_and_, bitwise_and_out(other): bits!("bitwise_and", "bitwise_and_cuda", And);
     /// The bits that one of the elements has (`torch.bitwise_or`).

@@ -425,24 +425,29 @@ pub(super) fn sigmoid(graph: &mut Graph, _: DType, values: &[Pair]) -> Pair {
     div(graph, one, divisor)
 }
 
-/// e to the power of the exponent times the logarithm. Zero to the power of zero is one, to that of a number with a positive
-/// real part it is zero.
+/// e to the power of the exponent times the logarithm, so that the zeroth power of zero is NaN. Zero to the power of a
+/// number with a positive real part is zero.
 pub(super) fn pow(graph: &mut Graph, _: DType, values: &[Pair]) -> Pair {
     let (base, exponent) = (values[0], values[1]);
     let logarithm = log(graph, base);
     let product = mul(graph, exponent, logarithm);
     let power = exp(graph, product);
-    let (one, zero) = (like(graph, base.0, 1.0), like(graph, base.0, 0.0));
-    let is_zero = |graph: &mut Graph, a: Pair| {
-        let (real, imaginary) =
-            (compare_with(graph, Compare::Eq, a.0, 0.0), compare_with(graph, Compare::Eq, a.1, 0.0));
-        graph.binary(Binary::And, real, imaginary)
-    };
-    let (no_base, no_exponent) = (is_zero(graph, base), is_zero(graph, exponent));
     // To other powers, zero gives infinities and NaNs by the formula.
-    let is_positive = compare_with(graph, Compare::Gt, exponent.0, 0.0);
-    let no_base = graph.binary(Binary::And, no_base, is_positive);
-    let of_zero = |graph: &mut Graph, part| graph.select(no_base, zero, part);
-    let (real, imaginary) = (of_zero(graph, power.0), of_zero(graph, power.1));
-    (graph.select(no_exponent, one, real), graph.select(no_exponent, zero, imaginary))
+    let (no_base, is_positive) = (is_zero(graph, base), compare_with(graph, Compare::Gt, exponent.0, 0.0));
+    let is_zero = graph.binary(Binary::And, no_base, is_positive);
+    let zero = like(graph, base.0, 0.0);
+    (graph.select(is_zero, zero, power.0), graph.select(is_zero, zero, power.1))
+}
+
+/// The power by a number. The zeroth one is one.
+pub(super) fn pow_by_number(graph: &mut Graph, dtype: DType, values: &[Pair]) -> Pair {
+    let (base, power) = (values[0], pow(graph, dtype, values));
+    let no_exponent = is_zero(graph, values[1]);
+    let (one, zero) = (like(graph, base.0, 1.0), like(graph, base.0, 0.0));
+    (graph.select(no_exponent, one, power.0), graph.select(no_exponent, zero, power.1))
+}
+
+fn is_zero(graph: &mut Graph, a: Pair) -> Value {
+    let (real, imaginary) = (compare_with(graph, Compare::Eq, a.0, 0.0), compare_with(graph, Compare::Eq, a.1, 0.0));
+    graph.binary(Binary::And, real, imaginary)
 }

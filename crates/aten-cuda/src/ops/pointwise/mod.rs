@@ -67,6 +67,14 @@ pub struct Operation {
     pub(crate) build: Build<Value>,
     /// The same on complex numbers as pairs of real ones, where there is such a thing.
     pub(crate) complex: Option<Build<Pair>>,
+    /// What is computed if the last operand is a number, where torch computes something else then.
+    pub(crate) by_number: Option<Build<Value>>,
+    /// [`Self::by_number`] for complex numbers.
+    pub(crate) complex_by_number: Option<Build<Pair>>,
+    /// Whether the host refuses integers whose last operand has a zero.
+    pub(crate) divides: bool,
+    /// Whether an output must have the dtype of the operands.
+    pub(crate) output: OutputDType,
     /// Returns torch's text for operands that the operation rejects. Called before sizes and outputs are checked.
     pub(crate) check: fn(&Participating<'_>) -> Option<String>,
     /// Faults of operands that torch looks for after sizes and outputs, as its text for them.
@@ -98,6 +106,17 @@ pub(crate) enum Layout {
     Converted,
     /// Row by row.
     Rows,
+}
+
+/// Dtypes that an output tensor may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputDType {
+    /// Those to which the result can be cast.
+    Cast,
+    /// The result's alone.
+    Equal,
+    /// The result's alone. Real results of complex numbers can be cast, but not to another complex dtype.
+    EqualOrReal,
 }
 
 /// Adds what an operation computes to a graph: of the values, for the dtype that is computed in.
@@ -172,6 +191,10 @@ impl Operation {
             accepts,
             build,
             complex: None,
+            by_number: None,
+            complex_by_number: None,
+            divides: false,
+            output: OutputDType::Cast,
             check: |_| None,
             late_check: |_| None,
             wraps_numbers: true,
@@ -186,6 +209,26 @@ impl Operation {
     /// The row for complex numbers too.
     pub(crate) const fn complex(self, build: Build<Pair>) -> Self {
         Self { complex: Some(build), ..self }
+    }
+
+    /// Sets what is computed if the last operand is a number.
+    pub(crate) const fn by_number(self, build: Build<Value>) -> Self {
+        Self { by_number: Some(build), ..self }
+    }
+
+    /// Sets what is computed of complex numbers if the last operand is a number.
+    pub(crate) const fn complex_by_number(self, build: Build<Pair>) -> Self {
+        Self { complex_by_number: Some(build), ..self }
+    }
+
+    /// Makes the host refuse to divide integers by zero.
+    pub(crate) const fn divides(self) -> Self {
+        Self { divides: true, ..self }
+    }
+
+    /// Sets which dtypes an output may have.
+    pub(crate) const fn output(self, output: OutputDType) -> Self {
+        Self { output, ..self }
     }
 
     /// The row with something else that may be wrong.

@@ -6,7 +6,7 @@ use c10_core::Device;
 use kernel_ir::{Graph, GraphError, Kind, Program, Type, Value};
 use smallvec::SmallVec;
 
-use super::{Layout, Operation, Pair, Participating, Rule, limit, whole};
+use super::{Build, Layout, Operation, OutputDType, Pair, Participating, Rule, limit, whole};
 use crate::autocast;
 use crate::base::dtype::{Category, DType};
 use crate::base::dtype_key::packed;
@@ -210,6 +210,9 @@ impl<'a> Prepared<'a> {
             prepared.check_early(out)?;
             // torch copies real magnitudes of complex numbers to an output that has got their sizes.
             let is_copied = operation.name == "abs" && common.is_complex() && !out.dtype().is_complex();
+            if is_copied {
+                prepared.check_place(out)?;
+            }
             if !is_copied || prepared.tensors().iter().all(|tensor| tensor.sizes() == out.sizes()) {
                 check_overlap(out, &prepared.tensors())?;
             }
@@ -305,7 +308,7 @@ impl<'a> Prepared<'a> {
     /// Checks that the result can be cast to the dtype of `out`, and that both are on one device.
     fn check_place(&self, out: &Tensor) -> Result<()> {
         let result = self.operation.rule.result(self.common);
-        check_output_dtype(self.operation.name, self.common, result, out.dtype())?;
+        check_output_dtype(self.operation.output, self.common, result, out.dtype())?;
         if result.category() > out.dtype().category() {
             return Err(TensorError::CannotCast { from: result, to: out.dtype() }.into());
         }
@@ -323,7 +326,28 @@ impl<'a> Prepared<'a> {
         Ok((key, launch::program(key, || program(self.operation, self.common, &kinds, out))?))
     }
 
+    /// Refuses a zero among the integers that the host divides by. A device answers as CUDA's instructions do.
+    fn check_divisor(&self) -> Result<()> {
+        let is_checked = self.operation.divides && is_host(self.device) && self.common.is_integral();
+        if !is_checked || self.sizes.contains(&0) {
+            return Ok(());
+        }
+        let has_zero = match self.given.last() {
+            Some(Given::Number(number)) => scalar_bytes(*number, self.common).iter().all(|&byte| byte == 0),
+            Some(Given::Tensor(divisor)) => {
+                let bytes = divisor.to_dtype(self.common)?.to_bytes()?;
+                bytes.chunks_exact(self.common.itemsize()).any(|element| element.iter().all(|&byte| byte == 0))
+            }
+            None => false,
+        };
+        match has_zero {
+            true => Err(TensorError::ZeroDivision { operation: self.operation.name }.into()),
+            false => Ok(()),
+        }
+    }
+
     fn run(&self, out: &Tensor) -> Result<()> {
+        self.check_divisor()?;
         let computed = self.operation.rule.computed(self.common);
         let (key, program) = self.program(out.dtype())?;
         let own = self.given.iter().enumerate().filter_map(|(at, given)| match given {
@@ -365,6 +389,16 @@ impl<'a> Prepared<'a> {
 }
 
 impl Operation {
+    /// What is computed of real numbers.
+    fn real_build(&self, is_by_number: bool) -> Build<Value> {
+        self.by_number.filter(|_| is_by_number).unwrap_or(self.build)
+    }
+
+    /// What is computed of complex numbers.
+    fn complex_build(&self, is_by_number: bool) -> Option<Build<Pair>> {
+        self.complex_by_number.filter(|_| is_by_number).or(self.complex)
+    }
+
     /// The dtype that an operand is read as.
     pub(super) fn read_as(&self, at: usize, computed: DType) -> DType {
         if self.takes_condition && at == 0 { DType::Bool } else { computed }
@@ -404,7 +438,8 @@ fn program(
         let pair = number(&mut graph, computed, false);
         values.push(pair);
     }
-    let result = match operation.complex {
+    let is_by_number = kinds.last().is_some_and(Option::is_none);
+    let result = match operation.complex_build(is_by_number) {
         Some(build) if computed.is_complex() => {
             let (real, imaginary) = build(&mut graph, computed, &values);
             // Booleans and magnitudes are real, so a complex output gets a zero imaginary part.
@@ -413,7 +448,7 @@ fn program(
         }
         _ => {
             let reals: Vec<Value> = values.iter().map(|&(real, _)| real).collect();
-            let real = (operation.build)(&mut graph, computed, &reals);
+            let real = operation.real_build(is_by_number)(&mut graph, computed, &reals);
             (real, graph.number(ty_or_float(&graph, real), 0))
         }
     };
@@ -445,19 +480,17 @@ fn refuse(text: Option<String>) -> Result<()> {
 }
 
 /// Rejects an output whose dtype differs from the result's, for the operations for which torch does so.
-fn check_output_dtype(name: &str, common: DType, result: DType, out: DType) -> Result<()> {
-    if out == result {
+fn check_output_dtype(rule: OutputDType, common: DType, result: DType, out: DType) -> Result<()> {
+    let fits = match rule {
+        OutputDType::Cast => true,
+        OutputDType::Equal => out == result,
+        OutputDType::EqualOrReal => out == result || common.is_complex() && (!out.is_complex() || out == common),
+    };
+    if fits {
         return Ok(());
     }
     let (found, expected) = (out.scalar_type_name(), common.scalar_type_name());
-    match name {
-        // The magnitude of a complex number may be stored in a wider or a complex output.
-        "abs" if common.is_complex() && (!out.is_complex() || out == common) => Ok(()),
-        "abs" | "neg" | "sign" | "round" | "round_decimals" | "floor" | "ceil" | "trunc" | "frac" | "bitwise_not"
-        | "conj_physical" | "gelu" | "gelu_tanh" | "silu" | "mish" | "softplus" | "hardtanh" | "leaky_relu"
-        | "logsigmoid" => Err(invalid(format!("Found dtype {found} but expected {expected}"))),
-        _ => Ok(()),
-    }
+    Err(invalid(format!("Found dtype {found} but expected {expected}")))
 }
 
 /// The type of a value, or one that constants exist of.

@@ -202,6 +202,18 @@ fn clamp_call<'a>(
 ) -> Result<Call<Several<Operand<'a>>, Several<Scalar>>> {
     // torch looks whether one of two bounds is a NaN, as an `f64`, and converts a single one.
     let limit = if min.is_some() && max.is_some() { DType::F64 } else { elements.dtype() };
+    let is_nan =
+        |bound: &Option<Operand<'_>>| matches!(bound, Some(Operand::Number(Scalar::Float(number))) if number.is_nan());
+    let beside_nan = |bound: Option<Operand<'a>>| match bound {
+        // Beside a NaN the other bound is not looked at, and the result is NaN.
+        Some(Operand::Number(Scalar::Int(_) | Scalar::Float(_))) => Some(Operand::Number(f64::NAN.into())),
+        other => other,
+    };
+    let (min, max) = match (is_nan(&min), is_nan(&max)) {
+        (true, _) => (min, beside_nan(max)),
+        (_, true) => (beside_nan(min), max),
+        _ => (min, max),
+    };
     let min = real_bound(elements, min, limit)?;
     let max = match (&min, max) {
         // Beside a NaN the other bound is not looked at.

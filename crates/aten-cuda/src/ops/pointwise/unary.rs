@@ -3,7 +3,9 @@
 use kernel_ir::{Compare, Graph, Math, Type, Unary, Value};
 
 use super::formula::{self, compare_with, is_nan, like, mul, sign_bit};
-use super::{Call, Layout, Operation, Participating, Rule, Several, accept, complex, count, methods, operations};
+use super::{
+    Call, Layout, Operation, OutputDType, Participating, Rule, Several, accept, complex, count, methods, operations,
+};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
@@ -11,15 +13,18 @@ use crate::tensor::{Operand, Tensor};
 
 operations! {
     /// The magnitude of each element; of complex numbers a real one (`torch.abs`).
-    abs, abs_, abs_out(): Operation::new("abs", "abs_cuda", Rule::Real, accept::real, abs_of).complex(complex::abs);
+    abs, abs_, abs_out(): Operation::new("abs", "abs_cuda", Rule::Real, accept::real, abs_of).complex(complex::abs)
+        .output(OutputDType::EqualOrReal);
     /// The negative of each element (`torch.neg`).
     neg, neg_, neg_out(): Operation::new("neg", "neg_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| g.unary(Unary::Neg, v[0])).complex(|g, _, v| complex::neg(g, v[0])).check(no_negative_bools);
+        |g, _, v| g.unary(Unary::Neg, v[0])).complex(|g, _, v| complex::neg(g, v[0])).check(no_negative_bools)
+        .output(OutputDType::Equal);
     /// Minus one, zero or one; a NaN gives zero (`torch.sign`).
     sign, sign_, sign_out(): Operation::new("sign", "sign_cuda", Rule::Common, accept::real, sign_of).check(|p| {
         p.common.is_complex().then(|| "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use \
             torch.sgn instead.".to_owned())
-    });
+    })
+        .output(OutputDType::Equal);
     /// Whether the sign bit of each element is set (`torch.signbit`).
     signbit, signbit_, signbit_out(): Operation::new("signbit", "signbit_cuda", Rule::Bool, accept::real,
         |g, _, v| sign_bit(g, v[0])).check(|p| {
@@ -42,18 +47,23 @@ operations! {
         |g, _, v| g.call(Math::Rsqrt, v)).complex(complex::rsqrt);
     /// The next whole number downwards (`torch.floor`).
     floor, floor_, floor_out(): Operation::new("floor", "floor_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| whole(g, Unary::Floor, v[0])).check(|p| no_complex(p, "floor"));
+        |g, _, v| whole(g, Unary::Floor, v[0])).check(|p| no_complex(p, "floor"))
+        .output(OutputDType::Equal);
     /// The next whole number upwards (`torch.ceil`).
     ceil, ceil_, ceil_out(): Operation::new("ceil", "ceil_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| whole(g, Unary::Ceil, v[0])).check(|p| no_complex(p, "ceil"));
+        |g, _, v| whole(g, Unary::Ceil, v[0])).check(|p| no_complex(p, "ceil"))
+        .output(OutputDType::Equal);
     /// The nearest whole number, halves to the even one (`torch.round`).
     round, round_, round_out(): Operation::new("round", "round_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| whole(g, Unary::Round, v[0]));
+        |g, _, v| whole(g, Unary::Round, v[0]))
+        .output(OutputDType::Equal);
     /// The next whole number towards zero (`torch.trunc`, `torch.fix`).
     trunc, trunc_, trunc_out(): Operation::new("trunc", "trunc_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| whole(g, Unary::Trunc, v[0])).check(|p| no_complex(p, "trunc"));
+        |g, _, v| whole(g, Unary::Trunc, v[0])).check(|p| no_complex(p, "trunc"))
+        .output(OutputDType::Equal);
     /// What is left of each element without its whole part, with the element's sign (`torch.frac`).
-    frac, frac_, frac_out(): Operation::new("frac", "frac_cuda", Rule::Common, accept::float, frac_of);
+    frac, frac_, frac_out(): Operation::new("frac", "frac_cuda", Rule::Common, accept::float, frac_of)
+        .output(OutputDType::Equal);
     /// Whether each element is no number (`torch.isnan`).
     isnan, isnan_, isnan_out(): Operation::new("isnan", "isnan_cuda", Rule::Bool, accept::real,
         |g, _, v| is_nan(g, v[0])).complex(|g, _, v| complex::either(g, v[0], is_nan)).float8();
@@ -70,13 +80,14 @@ operations! {
     [rows without methods]
     /// The complex conjugate of each element.
     conj_physical(value): Operation::new("conj_physical", "conj_cuda", Rule::Common, accept::real, |_, _, v| v[0])
-        .complex(|g, _, v| complex::conj(g, v[0])).float8();
+        .complex(|g, _, v| complex::conj(g, v[0])).float8()
+        .output(OutputDType::Equal);
     /// With a power of ten that they are multiplied by before they are rounded, and divided by after.
     round_finer(value; power): Operation::new("round_finer", "round_cuda", Rule::Common, accept::float,
-        |g, d, v| round_at(g, d, [v[0], v[1]], true));
+        |g, d, v| round_at(g, d, [v[0], v[1]], true)).output(OutputDType::Equal);
     /// With a power of ten that they are divided by before they are rounded, and multiplied by after.
     round_coarser(value; power): Operation::new("round_coarser", "round_cuda", Rule::Common, accept::float,
-        |g, d, v| round_at(g, d, [v[0], v[1]], false));
+        |g, d, v| round_at(g, d, [v[0], v[1]], false)).output(OutputDType::Equal);
     /// With what NaNs and infinities become.
     nan_to_num(value; nan, positive, negative): Operation::new("nan_to_num", "nan_to_num_cuda", Rule::Common,
         accept::real, nan_to_num_of).complex(|g, d, v| {

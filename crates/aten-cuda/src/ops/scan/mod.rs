@@ -381,7 +381,8 @@ extremes! {
 impl Tensor {
     /// The logarithms of the sums of exponentials of the elements up to each along a dimension
     /// (`torch.logcumsumexp`). The angle of a complex result is that of the element with the largest real part and what the
-    /// others turn it by: it may go beyond half a turn.
+    /// others turn it by: it may go beyond half a turn, and several such angles differ by whole turns, of which one is taken
+    /// that depends on the order of addition on a device (as on an H200 in torch).
     ///
     /// # Errors
     /// There is no such dimension, the elements are no floats or `c32`, there is not enough memory, or the device failed.

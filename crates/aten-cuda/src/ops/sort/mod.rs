@@ -58,10 +58,7 @@ impl Tensor {
             return Err(invalid("selected index k out of range"));
         }
         if self.dtype() == DType::Bool {
-            return Err(invalid(match is_host(self.device()) {
-                true => "topk does not support bool dtypes on CPU",
-                false => "\"topk_out\" not implemented for 'Bool'",
-            }));
+            return Err(invalid("topk does not support bool dtypes on CPU"));
         }
         check_ordered(self, "topk")?;
         refuse_float8("topk_out_cuda", self.dtype())?;
@@ -71,12 +68,11 @@ impl Tensor {
     }
 }
 
-/// Refuses complex numbers. torch's text for the host has a blank in front.
+/// Refuses complex numbers. torch's text begins with a blank and names the CPU on every device.
 fn check_ordered(tensor: &Tensor, name: &str) -> Result<()> {
-    match (tensor.dtype().is_complex(), is_host(tensor.device())) {
-        (false, _) => Ok(()),
-        (true, true) => Err(invalid(format!(" {name} does not support complex dtypes on CPU"))),
-        (true, false) => Err(invalid("Sort does not support complex dtypes on CUDA")),
+    match tensor.dtype().is_complex() {
+        true => Err(invalid(format!(" {name} does not support complex dtypes on CPU"))),
+        false => Ok(()),
     }
 }
 
