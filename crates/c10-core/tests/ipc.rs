@@ -55,6 +55,7 @@ fn interprocess(runtime: &Runtime) -> Event {
 fn the_other_process() {
     match role().as_deref() {
         Some("writer") => writer(),
+        Some("reader") => reader(),
         Some("twice") => opens_twice(),
         Some("unlucky") => unlucky(),
         Some("lender of elastic memory") => lends_pages("backend:elastic"),
@@ -186,6 +187,35 @@ fn memory_and_an_event_cross_over() {
     theirs.synchronize().unwrap();
     stream.synchronize().unwrap();
     assert!(theirs.query().unwrap());
+    other.tell(&[1]);
+    other.end();
+}
+
+/// Opens a buffer and an event, waits for the event, and says a byte of the buffer.
+fn reader() {
+    let (runtime, _stream) = process();
+    let shared = SharedBuffer::from_bytes(&told()).unwrap();
+    let event = Event::from_ipc_handle_on(&runtime, DEVICE, &told()).unwrap();
+    let buffer = runtime.ipc().open(&shared).unwrap();
+    event.synchronize().unwrap();
+    say(&buffer.to_vec().unwrap()[LEN - 1].to_string());
+    told();
+}
+
+/// The sender's machine makes progress although the sender calls no driver while it reads the pipe.
+#[test]
+fn work_of_a_sender_that_waits_for_a_pipe_goes_on() {
+    let rig = Rig::new(config());
+    let stream = rig.runtime.streams().pooled(DEVICE, 0).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
+    let event = interprocess(&rig.runtime);
+    let mut other = start("reader");
+    stream.sleep(1_000_000).unwrap();
+    buffer.fill(0..LEN, 7, &stream).unwrap();
+    event.record(&stream).unwrap();
+    other.tell(&buffer.share().unwrap().to_bytes());
+    other.tell(&event.ipc_handle().unwrap());
+    assert_eq!(other.hear(), "7");
     other.tell(&[1]);
     other.end();
 }
