@@ -545,7 +545,7 @@ fn sums_of_single_products_are_not_cast_on_the_host() {
         );
         assert_eq!(aten_cuda::blas::einsum("ij,ij->ij", &[&square, &square])?.dtype(), DType::F32);
         assert_eq!(aten_cuda::blas::einsum("ij,jk->ik", &[&square, &square])?.dtype(), DType::BF16);
-        Ok::<(), aten_cuda::Error>(())
+        Ok::<(), Error>(())
     })
     .unwrap()
     .unwrap();

@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -131,6 +131,34 @@ fn whoever_waits_gets_the_value_when_it_comes() {
         thread::sleep(SOON);
         store.set("late", b"value").unwrap();
         assert_eq!(waiting.join().unwrap(), b"value");
+    }
+}
+
+#[test]
+fn a_thread_that_waits_holds_up_no_other_of_its_store() {
+    let (_server, stores) = stores();
+    for store in stores {
+        let ready = Arc::new(Barrier::new(9));
+        // Each thread sets the key that the next one waits for, so that one lock around a wait would stop them all.
+        let runners: Vec<_> = (0..8_u8)
+            .map(|runner| {
+                let (store, ready) = (Arc::clone(&store), Arc::clone(&ready));
+                thread::spawn(move || {
+                    ready.wait();
+                    for round in 0..20 {
+                        let baton = store.get(&format!("baton {round} {runner}"), TIME).unwrap();
+                        store.set(&format!("baton {round} {}", runner + 1), &baton).unwrap();
+                        assert!(store.check(&[&format!("baton {round} {}", runner + 1)]).unwrap(), "{store:?}");
+                    }
+                })
+            })
+            .collect();
+        ready.wait();
+        for round in 0..20_u8 {
+            store.set(&format!("baton {round} 0"), &[round]).unwrap();
+            assert_eq!(store.get(&format!("baton {round} 8"), TIME).unwrap(), [round], "{store:?}");
+        }
+        runners.into_iter().for_each(|runner| runner.join().unwrap());
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Invariants:
 //! - The file is read and written with its lock (`flock`) held, and a record is written at once.
+//! - The file's lock is taken before the log's, so that a thread that waits for another process holds up no other thread.
 //! - A length that is read is not believed beyond the end of the file.
 //! - Only a regular file is opened, and the keys and values in memory have at most [`BYTES_MAX`] bytes.
 
@@ -83,8 +84,8 @@ impl FileStore {
     pub fn open(path: impl AsRef<Path>, world_size: Option<usize>) -> Result<Self> {
         let store = Self { path: path.as_ref().to_owned(), world_size, is_counted: true, read: Mutex::default() };
         {
-            let mut log = store.log();
             let mut file = store.file(true)?;
+            let mut log = store.log();
             store.refresh(&mut log, &mut file)?;
             let count = |key: &[u8]| log.values.get(key).and_then(number).unwrap_or(0);
             let closed = count(CLOSED);
@@ -191,10 +192,10 @@ impl FileStore {
         Ok(sum)
     }
 
-    /// Does something with the newest state.
+    /// Calls `act` with the newest state. The file is locked first: a wait for another process must not hold the log.
     fn with<T>(&self, act: impl FnOnce(&mut Log, &mut File) -> Result<T>) -> Result<T> {
-        let mut log = self.log();
         let mut file = self.file(false)?;
+        let mut log = self.log();
         self.refresh(&mut log, &mut file)?;
         act(&mut log, &mut file)
     }

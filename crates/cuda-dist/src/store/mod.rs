@@ -142,7 +142,7 @@ pub trait Store: Send + Sync + Debug {
     /// As [`Self::queue_push`].
     fn queue_len(&self, key: &str) -> Result<usize>;
 
-    /// The same values by a connection of its own, so that what waits here holds up nobody there (torch's `clone`).
+    /// Returns a second handle of the store, with a connection of its own (torch's `clone`).
     ///
     /// # Errors
     /// The store is lost.

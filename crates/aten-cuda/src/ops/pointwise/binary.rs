@@ -132,7 +132,7 @@ fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<Several<
         }
         Operand::Number(Scalar::Float(0.5)) => &rows::pow_half,
         Operand::Number(Scalar::Float(-0.5))
-            if !is_complex && !(is_host(base.device()) && base.dtype() == DType::F16) =>
+            if !is_complex && (base.dtype() != DType::F16 || !is_host(base.device())) =>
         {
             return Ok(Call::of_several(row("rsqrt"), [base.into()], []));
         }

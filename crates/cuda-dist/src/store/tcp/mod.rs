@@ -2,7 +2,7 @@
 //!
 //! One process holds the values ([`TcpStoreServer`]), all reach them by a [`TcpStore`] each. `wire` is the protocol as bytes,
 //! `frame` finds where requests end, `engine` executes requests without input or output. `server` and `client` are the
-//! two ends; `service` is the server's event loop over its `connection`s.
+//! two ends; `client_connections` are those of one client, `service` is the server's event loop over its `connection`s.
 //!
 //! # The protocol
 //! Numbers are little-endian; a text or a value is its length as `u64` and its bytes. The first request of a connection is
@@ -16,6 +16,7 @@
 //! Invariant: what a stranger sends costs bounded memory and time, and changes nothing.
 
 mod client;
+mod client_connections;
 mod connection;
 mod engine;
 mod frame;
