@@ -78,7 +78,7 @@ def function(op, form, inputs, args):
     """The call on torch, as a function without arguments."""
     if "dtype" in args:
         args["dtype"] = DTYPES[args["dtype"]]
-    for name in ("alpha", "value", "min", "max", "weight", "fill", "p"):
+    for name in ("alpha", "beta", "value", "min", "max", "weight", "fill", "p"):
         if name in args:
             args[name] = number(args[name])
     if op in ("div_trunc", "true_divide"):
@@ -93,6 +93,20 @@ def function(op, form, inputs, args):
     if op in ("scatter", "scatter_add", "gather", "index_select", "index_add", "index_copy"):
         dim = args.pop("dim")
         return lambda: getattr(torch, op)(inputs[0], dim, *inputs[1:], **args)
+    if op == "take_along_dim":
+        return lambda: torch.take_along_dim(*inputs, args["dim"])
+    if op in ("index", "index_put"):
+        values = [inputs.pop()] if op == "index_put" else []
+        indices = [None] * (1 + max(args["at"]))
+        for dim, index in zip(args["at"], inputs[1:]):
+            indices[dim] = index
+        if op == "index":
+            return lambda: torch.ops.aten.index(inputs[0], indices)
+        return lambda: torch.ops.aten.index_put(inputs[0], indices, *values, args["accumulate"])
+    if op == "einsum":
+        return lambda: torch.einsum(args["equation"], *inputs)
+    if op in ("fft", "ifft", "rfft", "irfft"):
+        return lambda: getattr(torch.fft, op)(inputs[0], **args)
     if op in ("cat", "stack"):
         return lambda: getattr(torch, op)(inputs, **args)
     if op == "topk":
@@ -145,8 +159,10 @@ def magnitudes(case):
             return value
         return value.to(torch.complex128).abs() if value.is_complex() else value.double().abs()
     inputs = [one(value) for value in case["in"]]
+    if case["op"] == "index_put":
+        inputs[1:-1] = [tensor(value) for value in case["in"][1:-1]]
     args = {name: value for name, value in case["args"].items() if name != "dtype"}
-    for name in ("alpha", "value", "weight"):
+    for name in ("alpha", "beta", "value", "weight"):
         if name in args:
             args[name] = abs(number(args[name]))
     if case["form"] == "out":
@@ -158,6 +174,9 @@ def magnitudes(case):
         weight = args.pop("weight")
         return inputs[0] * (1 + weight) + inputs[1] * weight
     found = function(op, "", inputs, args)()
+    if "fft" in op:
+        # The first of the results is the sum.
+        return found.abs().amax(args["dim"], keepdim=True).expand_as(found)
     return found if isinstance(found, torch.Tensor) else found[0]
 
 

@@ -12,7 +12,7 @@ import torch
 # Elements are moved, compared or counted; the answer is exact in every dtype.
 MOVED = set("""bitwise_not conj_physical isfinite isinf isnan logical_not neg positive bitwise_and bitwise_left_shift
 bitwise_or bitwise_right_shift bitwise_xor eq ge gt le lt ne logical_and logical_or logical_xor where masked_fill copy fill
-any all count_nonzero gather scatter index_select index_copy masked_select nonzero sort argsort cat stack flip roll repeat
+any all count_nonzero take_along_dim index gather scatter index_select index_copy masked_select nonzero sort argsort cat stack flip roll repeat
 expand view reshape tril triu to select narrow squeeze unsqueeze transpose permute split chunk full arange eye add sub
 nan_to_num""".split())
 # One correctly rounded operation, or a selection, in real dtypes.
@@ -25,7 +25,10 @@ SUMS = {
     "add": 2, "sub": 2, "addcmul": 2, "addcdiv": 3, "lerp": 3,
     # At most 5 elements along a dimension, 5**3 in all: the order of additions differs.
     "sum": 4, "nansum": 4, "mean": 4, "cumsum": 4, "scatter_add": 4, "index_add": 4,
-    "mm": 4, "bmm": 4, "mv": 4, "dot": 4, "matmul": 4, "addmm": 4,
+    "mm": 4, "bmm": 4, "mv": 4, "dot": 4, "matmul": 4, "addmm": 4, "addmv": 4, "addbmm": 8,
+    "baddbmm": 4, "einsum": 4, "index_put": 4,
+    # Transforms of at most 6 elements, of any length by two transforms of a power of two.
+    "fft": 8, "ifft": 8, "rfft": 8, "irfft": 8,
     # torch's host forms one plus the error function, which loses the digits of small results: relative to the argument.
     "gelu": 4,
     # Relative to the largest element, below which the exponentials are taken; in 16 bits torch rounds after each step.

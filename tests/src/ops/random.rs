@@ -38,10 +38,10 @@ const TERNARY: &str = "addcmul addcdiv lerp where masked_fill copy fill clamp";
 const REDUCTIONS: &str = "sum nansum mean prod amax amin any all logsumexp count_nonzero var std norm max min argmax \
     argmin cumsum cumprod cummax cummin softmax log_softmax";
 const INDEXED: &str = "gather scatter scatter_add index_select index_add index_copy masked_select nonzero sort argsort \
-    topk";
+    topk take_along_dim index index_put";
 const SHAPED: &str = "cat stack flip roll repeat expand view reshape tril triu to select narrow squeeze unsqueeze \
-    transpose permute split chunk";
-const MADE: &str = "mm bmm mv dot matmul addmm full arange linspace eye";
+    transpose permute split chunk fft ifft rfft irfft";
+const MADE: &str = "mm bmm mv dot matmul addmm addmv addbmm baddbmm einsum full arange linspace eye";
 
 /// Writes the calls: the arguments are a file, their number, the seed, the distance between
 /// calls that run on a device too, and that device's driver.
@@ -402,6 +402,12 @@ impl Draw {
                 call_of(op, "", vec![first, mask], &[])
             }
             "nonzero" => call_of(op, "", vec![first], &[]),
+            "take_along_dim" => {
+                let shape = self.beside(&sizes);
+                let shape = shape.iter().map(|&size| size.min(self.below(4) + 1)).collect::<Vec<i64>>();
+                call_of(op, "", vec![first, self.indices(&shape, size)], &args)
+            }
+            "index" | "index_put" => self.places(op, first, &sizes, other),
             "topk" => {
                 let k = if self.one_in(6) { size + 1 } else { self.below(size + 1) };
                 // The order of equal values is not defined, so only the values are compared.
@@ -412,6 +418,42 @@ impl Draw {
                 call_of(op, "", vec![first], &args)
             }
         }
+    }
+
+    /// A read or write of the elements at places that one or two tensors name: whole numbers or masks.
+    fn places(&mut self, op: &'static str, first: Value, sizes: &[i64], other: DType) -> Value {
+        let count = i64::try_from(sizes.len()).unwrap_or(0);
+        let mut at: Vec<i64> = (0..1 + self.below(2)).map(|_| self.below(count.max(1))).collect();
+        at.sort_unstable();
+        at.dedup();
+        let shape = if self.one_in(3) { vec![self.below(4)] } else { vec![self.below(3) + 1, self.below(3) + 1] };
+        let mut inputs = vec![first];
+        for &dim in &at {
+            let size = sizes.get(usize::try_from(dim).unwrap_or(0)).copied().unwrap_or(1);
+            let is_mask = self.one_in(5);
+            let shape = if self.one_in(4) { self.beside(&shape) } else { shape.clone() };
+            let index = if is_mask { self.tensor(&[size], DType::Bool) } else { self.indices(&shape, size) };
+            inputs.push(index);
+        }
+        let mut args = vec![("at", json!(at))];
+        if op == "index_put" {
+            let values = if self.one_in(2) { Vec::new() } else { self.beside(&shape) };
+            inputs.push(self.tensor(&values, other));
+            args.push(("accumulate", json!(self.one_in(2))));
+        }
+        call_of(op, "", inputs, &args)
+    }
+
+    /// A Fourier transform of mostly the usual length.
+    fn transform(&mut self, op: &'static str, input: Vec<Value>, dim: i64) -> Value {
+        let mut args = vec![("dim", json!(dim))];
+        if self.one_in(3) {
+            args.push(("n", json!(self.below(7))));
+        }
+        if self.one_in(2) {
+            args.push(("norm", json!(self.pick(&["forward", "backward", "ortho", "other"]))));
+        }
+        call_of(op, "", input, &args)
     }
 
     fn shaped(&mut self) -> Value {
@@ -456,6 +498,7 @@ impl Draw {
             "select" => call_of(op, "", one, &[("dim", json!(dim)), ("index", small(self))]),
             "narrow" => call_of(op, "", one, &[("dim", json!(dim)), ("start", small(self)), ("length", small(self))]),
             "transpose" => call_of(op, "", one, &[("dim0", json!(dim)), ("dim1", json!(again))]),
+            "fft" | "ifft" | "rfft" | "irfft" => self.transform(op, one, dim),
             "split" => call_of(op, "", one, &[("size", small(self)), ("dim", json!(dim))]),
             "chunk" => call_of(op, "", one, &[("chunks", small(self)), ("dim", json!(dim))]),
             _ => call_of(op, "", one, &[("dim", json!(dim))]),
@@ -491,7 +534,9 @@ impl Draw {
     fn product(&mut self, op: &'static str, dtype: DType) -> Value {
         let [n, m, k, batch] = [0; 4].map(|_: i64| self.below(4));
         let (mut a, mut b) = match op {
-            "bmm" => (vec![batch, n, k], vec![batch, k, m]),
+            "einsum" => return self.einsum(dtype),
+            "addmv" => (vec![n, k], vec![k]),
+            "bmm" | "addbmm" | "baddbmm" => (vec![batch, n, k], vec![batch, k, m]),
             "mv" => (vec![n, k], vec![k]),
             "dot" => (vec![k], vec![k]),
             _ => (vec![n, k], vec![k, m]),
@@ -504,11 +549,55 @@ impl Draw {
         }
         let other = if self.one_in(10) { self.pick(&DTYPES) } else { dtype };
         let mut inputs = vec![self.tensor(&a, dtype), self.tensor(&b, other)];
-        if op == "addmm" {
-            let sizes = self.beside(&[n, m]);
-            inputs.insert(0, self.tensor(&sizes, dtype));
+        let sum: &[i64] = match op {
+            "addmv" => &[n],
+            "baddbmm" => &[batch, n, m],
+            "addmm" | "addbmm" => &[n, m],
+            _ => return call_of(op, "", inputs, &[]),
+        };
+        let sizes = self.beside(sum);
+        inputs.insert(0, self.tensor(&sizes, dtype));
+        let mut args = Vec::new();
+        if self.one_in(2) {
+            args = vec![("alpha", self.scalar()), ("beta", self.scalar())];
         }
-        call_of(op, "", inputs, &[])
+        let form = if op == "addbmm" { "" } else { self.form(&mut inputs, sum) };
+        call_of(op, form, inputs, &args)
+    }
+
+    /// A sum of products by an equation, with sizes that mostly fit it.
+    fn einsum(&mut self, dtype: DType) -> Value {
+        let equation = self.pick(&[
+            "ij,jk->ik",
+            "ij,jk",
+            "ij,ij->ij",
+            "ij,ij->",
+            "bij,bjk->bik",
+            "ij->ji",
+            "ij->i",
+            "ii->i",
+            "ii",
+            "i,j->ij",
+            "ij,j->i",
+            "bi,bj->bij",
+            "...ij,jk->...ik",
+            "ij,kj->ik",
+            "bij,bij->b",
+            "i,i->",
+            "ijk,ik->ij",
+            "ij,jk->k",
+        ]);
+        let sizes: Vec<i64> = (0..26).map(|_| self.pick(&[0, 1, 2, 3, 3])).collect();
+        let operands = equation.split("->").next().unwrap_or_default();
+        let inputs = operands.split(',').map(|letters| {
+            let letters = letters.bytes().filter(u8::is_ascii_lowercase);
+            let shape: Vec<i64> = letters.map(|letter| sizes[usize::from(letter - b'a')]).collect();
+            let shape = if self.one_in(12) { self.sizes() } else { shape };
+            let dtype = if self.one_in(12) { self.pick(&DTYPES) } else { dtype };
+            self.tensor(&shape, dtype)
+        });
+        let inputs = inputs.collect();
+        call_of("einsum", "", inputs, &[("equation", json!(equation))])
     }
 }
 

@@ -130,6 +130,9 @@ fn in_place(op: &str, given: &Given<'_>) -> Answer {
             "scatter_add" => tensor.scatter_add_(dim, given.tensor(1)?, given.tensor(2)?)?,
             "index_add" => tensor.index_add_(dim, given.tensor(1)?, given.tensor(2)?, number("alpha", 1))?,
             "index_copy" => tensor.index_copy_(dim, given.tensor(1)?, given.tensor(2)?)?,
+            "addmm" => tensor.addmm_(given.tensor(1)?, given.tensor(2)?, number("beta", 1), number("alpha", 1))?,
+            "addmv" => tensor.addmv_(given.tensor(1)?, given.tensor(2)?, number("beta", 1), number("alpha", 1))?,
+            "baddbmm" => tensor.baddbmm_(given.tensor(1)?, given.tensor(2)?, number("beta", 1), number("alpha", 1))?,
             _ => return Err(Failure::Absent),
         };
     }
@@ -139,6 +142,7 @@ fn in_place(op: &str, given: &Given<'_>) -> Answer {
 fn into_result(op: &str, given: &Given<'_>) -> Answer {
     let (tensor, out) = (given.tensor(0)?, given.last()?);
     let (dim, keepdim) = (super::reduce::dim(given), given.flag("keepdim"));
+    let number = |name: &str| given.number(name).unwrap_or(1.into());
     if let Some((_, _, function)) = UNARY.iter().find(|(name, ..)| *name == op) {
         function(tensor, out)?;
     } else if let Some((_, _, function)) = BINARY.iter().find(|(name, ..)| *name == op) {
@@ -155,6 +159,11 @@ fn into_result(op: &str, given: &Given<'_>) -> Answer {
             "mm" => tensor.mm_out(given.tensor(1)?, out)?,
             "bmm" => tensor.bmm_out(given.tensor(1)?, out)?,
             "mv" => tensor.mv_out(given.tensor(1)?, out)?,
+            "addmm" => tensor.addmm_out(given.tensor(1)?, given.tensor(2)?, number("beta"), number("alpha"), out)?,
+            "addmv" => tensor.addmv_out(given.tensor(1)?, given.tensor(2)?, number("beta"), number("alpha"), out)?,
+            "baddbmm" => {
+                tensor.baddbmm_out(given.tensor(1)?, given.tensor(2)?, number("beta"), number("alpha"), out)?
+            }
             _ => return Err(Failure::Absent),
         }
     }

@@ -21,6 +21,12 @@ fn indexed(op: &str, given: &Given<'_>) -> Answer {
     let dim = || given.integer("dim").unwrap_or(0);
     let (tensor, index) = match op {
         "nonzero" => return Ok(vec![given.tensor(0)?.nonzero()?]),
+        "index" => return Ok(vec![given.tensor(0)?.index(&places(given, 0)?)?]),
+        "index_put" => {
+            let (tensor, values) = (given.tensor(0)?, given.last()?);
+            return Ok(vec![tensor.index_put(&places(given, 1)?, values, given.flag("accumulate"))?]);
+        }
+        "take_along_dim" => return Ok(vec![given.tensor(0)?.take_along_dim(given.tensor(1)?, given.integer("dim"))?]),
         "gather" | "scatter" | "scatter_add" | "index_select" | "index_add" | "index_copy" | "masked_select" => {
             (given.tensor(0)?, given.tensor(1)?)
         }
@@ -38,6 +44,15 @@ fn indexed(op: &str, given: &Given<'_>) -> Answer {
         "index_copy" => tensor.index_copy(dim(), index, given.tensor(2)?)?,
         _ => tensor.masked_select(index)?,
     }])
+}
+
+/// The indices of a call by `at`, the dimensions that have one. The last `after` tensors are no indices.
+fn places<'a>(given: &'a Given<'_>, after: usize) -> Result<Vec<Option<&'a Tensor>>, Failure> {
+    let tensors = given.tensors()?;
+    let mut indices = tensors[1..tensors.len() - after].iter().copied();
+    let at = given.integers("at");
+    let count = at.iter().max().map_or(0, |last| last + 1);
+    Ok((0..count).map(|dim| if at.contains(&dim) { indices.next() } else { None }).collect())
 }
 
 /// Operations that compare elements.
