@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - The file is read and written with its lock (`flock`) held, and a record is written at once.
-//! - The file's lock is taken before the log's, so that a thread that waits for another process holds up no other thread.
+//! - The file's lock is taken before the log's: a thread that waits for another process holds up no other thread.
 //! - A length that is read is not believed beyond the end of the file.
 //! - Only a regular file is opened, and the keys and values in memory have at most [`BYTES_MAX`] bytes.
 

@@ -142,7 +142,7 @@ pub trait Store: Send + Sync + Debug {
     /// As [`Self::queue_push`].
     fn queue_len(&self, key: &str) -> Result<usize>;
 
-    /// Returns a second handle of the store, with a connection of its own (torch's `clone`).
+    /// Opens the same store a second time: its values, by a separate connection (torch's `clone`).
     ///
     /// # Errors
     /// The store is lost.

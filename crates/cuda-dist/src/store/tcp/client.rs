@@ -45,8 +45,8 @@ impl std::fmt::Debug for TcpStoreOptions {
 
 /// A store that a [`TcpStoreServer`](super::TcpStoreServer) holds, or the `TCPStore` of a process of PyTorch.
 ///
-/// Threads may share one: their requests take turns, and a thread that waits for a key holds up no other. `n` threads that
-/// wait at a time have a connection each, beside the one for all other requests.
+/// Threads may share one: their requests take turns, and a thread that waits for a key holds up no other. Threads that
+/// wait at the same time have one connection each, beside the connection for all other requests.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,9 +1,9 @@
-//! The connections of a client: requests that are answered at once share one, a thread that waits for keys gets its own.
+//! The connections of a client: requests that are answered at once share one; threads that wait for keys use others.
 //!
 //! Invariants:
 //! - No lock is held while a thread waits for keys. A request of another thread interrupts a wait on the shared
-//!   connection; that wait goes on by a connection of its own.
-//! - All requests but waits use the shared connection, so that a server handles them in the order in which they were made.
+//!   connection; the waiting thread then opens a second connection and waits on that for the rest of the time.
+//! - All requests but waits use the shared connection: a server handles them in the order in which they were made.
 //! - A connection on which an exchange was interrupted is not used again.
 //! - A store is reported lost only if it cannot be reached again. If a store closes a connection but accepts a new one,
 //!   it refused a request; the new connection replaces the old one.
@@ -88,15 +88,8 @@ impl Connections {
         read: impl FnOnce(&mut Reader<'_>) -> Answer<T>,
     ) -> Result<T> {
         let (mut state, stream) = self.take_shared(verb)?;
-        let (outcome, shared) = match ask(&stream, request, read) {
-            Ok(value) => (Ok(value), Shared::Free(stream)),
-            Err(refusal) => {
-                let (error, replacement) = self.replace(&stream, verb, refusal);
-                (Err(error), replacement.into())
-            }
-        };
-        state.shared = shared;
-        outcome
+        let answer = ask(&stream, request, read);
+        self.give_back(&mut state, stream, verb, answer)
     }
 
     /// Waits on the server; returns whether all keys have values.
@@ -137,16 +130,28 @@ impl Connections {
             }
             Ok((waited.has_all || !is_interrupted).then_some(waited.has_all))
         });
-        let (outcome, shared) = match waited {
-            Ok(has_all) => (Ok(has_all), Shared::Free(stream)),
+        let outcome = self.give_back(&mut state, stream, verb, waited);
+        drop(state);
+        self.given_back.notify_all();
+        outcome
+    }
+
+    /// Puts the shared connection back after an exchange, or a new one if the exchange failed; returns the outcome.
+    fn give_back<T>(
+        &self,
+        state: &mut State,
+        stream: Arc<TcpStream>,
+        verb: &'static str,
+        answer: Answer<T>,
+    ) -> Result<T> {
+        let (outcome, shared) = match answer {
+            Ok(value) => (Ok(value), Shared::Free(stream)),
             Err(refusal) => {
                 let (error, replacement) = self.replace(&stream, verb, refusal);
-                (Err(error), replacement.into())
+                (Err(error), replacement.map_or(Shared::Lost, |stream| Shared::Free(Arc::new(stream))))
             }
         };
         state.shared = shared;
-        drop(state);
-        self.given_back.notify_all();
         outcome
     }
 
@@ -180,7 +185,7 @@ impl Connections {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes a connection on which an exchange failed; returns the error and a new connection if the store still serves.
+    /// Closes a connection on which an exchange failed. Returns the error, and a new connection if the store still serves.
     fn replace(&self, stream: &TcpStream, verb: &'static str, refusal: Refusal) -> (Error, Option<TcpStream>) {
         let _ = stream.shutdown(Shutdown::Both);
         match refusal {
@@ -202,12 +207,6 @@ impl Connections {
         let stream = reach(&self.address, AGAIN).ok()?;
         let serves = greet(&stream, self.options.token.as_deref(), AGAIN).unwrap_or(false);
         serves.then_some(stream)
-    }
-}
-
-impl From<Option<TcpStream>> for Shared {
-    fn from(stream: Option<TcpStream>) -> Self {
-        stream.map_or(Self::Lost, |stream| Self::Free(Arc::new(stream)))
     }
 }
 
