@@ -185,7 +185,7 @@ impl Connections {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes a connection on which an exchange failed. Returns the error, and a new connection if the store still serves.
+    /// Closes a connection on which an exchange failed. Returns the error, and a new connection if the store serves.
     fn replace(&self, stream: &TcpStream, verb: &'static str, refusal: Refusal) -> (Error, Option<TcpStream>) {
         let _ = stream.shutdown(Shutdown::Both);
         match refusal {
